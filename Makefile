@@ -1,0 +1,49 @@
+# Two commands matter: `make train` and `make test`. Each sets up everything it needs on a fresh machine and
+# is quick the second time: the set-up runs again only when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test lint format bench clean
+
+help:  ## list these targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(INSTALLED)  ## create .venv and install the package with its dev and box2d extras
+
+train: $(INSTALLED)  ## train PPO on CartPole-v1 to 500 (ARGS="seed=1 ..." is passed on)
+	$(BIN)/reverie train CartPole-v1:ppo $(ARGS)
+
+test: $(INSTALLED)  ## run all tests; coverage below 90 % fails
+	$(BIN)/python -m pytest -n 2 --cov=reverie --cov-report=term-missing:skip-covered --cov-fail-under=90
+
+lint: $(INSTALLED)  ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## repair style and format where a machine can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)  ## measure throughput (ARGS="..." is passed on); never part of the tests
+	$(BIN)/python -m bench $(ARGS)
+
+clean:  ## remove the environment, caches and build products; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage.*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip comes last into a new environment: without it, the making broke off and is repeated.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Reverie needs Python 3.11 or newer. Name one: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The stamp is touched last, so that an installation that broke off starts again.
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,box2d]"
+	@touch $@

@@ -1,0 +1,35 @@
+"""Reverie: one config-first lab for world-model and model-free reinforcement learning.
+
+>>> import reverie
+>>> run = reverie.train("CartPole-v1:ppo", seed=1)
+>>> agent = reverie.load("@last")
+>>> action = agent.act(observation)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reverie.api import Run, evaluate, find, load, make_config, resume, train, verify
+    from reverie.core.registry import register
+    from reverie.policy import Agent
+
+_EXPORTS = {
+    "reverie.api": ("Run", "evaluate", "find", "load", "make_config", "resume", "train", "verify"),
+    "reverie.core.registry": ("register",),
+    "reverie.policy": ("Agent",),
+}
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
+
+__all__ = ["Agent", "Run", "evaluate", "find", "load", "make_config", "register", "resume", "train", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are used, so that ``import reverie`` costs nothing."""
+    if name == "__version__":
+        return metadata.version("reverie")
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module 'reverie' has no attribute '{name}'")

@@ -1,0 +1,203 @@
+"""Reverie from Python: ``train``, ``evaluate``, ``load``, ``find``. The command line is a thin layer over these."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from reverie.core import registry
+
+if TYPE_CHECKING:
+    from reverie.config.schema import RunConfig
+    from reverie.policy import Agent
+    from reverie.runs.verify import Verdict
+
+Which = Literal["best", "final"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk and how it ended."""
+
+    path: Path
+    state: str
+    exit_code: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """State, env steps, best and final score."""
+        from reverie.runs.folder import RunFolder
+
+        return RunFolder(self.path).status()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl: everything that is reproducible."""
+        return self._records("metrics")
+
+    def scores(self) -> list[dict[str, Any]]:
+        """One entry per finished episode of collection."""
+        return self._records("scores")
+
+    def agent(self, which: Which = "best", trust: bool = False) -> Agent:
+        """The trained policy, ready to act."""
+        return load(str(self.path), which=which, trust=trust)
+
+    def _records(self, kind: str) -> list[dict[str, Any]]:
+        from reverie.log.sinks import read_jsonl
+
+        return read_jsonl(self.path / f"{kind}.jsonl")
+
+
+def make_config(
+    spec: str, presets_and_overrides: Sequence[str] = (), seed: int | None = None, steps: int | None = None
+) -> RunConfig:
+    """The checked config of a new run, with everything ``auto`` decided."""
+    from reverie.config.build import choose_network
+    from reverie.config.checks import check_config
+    from reverie.config.compose import compose
+    from reverie.config.resolve import resolve_auto, set_budget
+    from reverie.config.validate import load_config
+
+    words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
+    composed = compose(spec, words)
+    tree = composed.tree if steps is None else set_budget(composed.tree, steps, composed.sources)
+    config = load_config(resolve_auto(tree, composed.sources), composed.sources)
+    check_config(config, composed.sources)
+    return choose_network(config)
+
+
+def train(
+    spec: str,
+    *presets_and_overrides: str,
+    seed: int | None = None,
+    steps: int | None = None,
+    runs_dir: str | Path = "runs",
+    quiet: bool = True,
+) -> Run:
+    """Train an agent, e.g. ``train("CartPole-v1:ppo", "algorithm.gamma=0.99", seed=1)``.
+
+    ``steps`` is another budget in env steps. The run's folder, metrics and policies are in what is returned.
+    """
+    from reverie.config.files import config_to_yaml
+    from reverie.runs.execute import Execution
+    from reverie.runs.folder import create_run
+
+    config = make_config(spec, presets_and_overrides, seed, steps)
+    folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
+    execution = Execution(config, folder, quiet)
+    execution.start()
+    return Run(folder.path, execution.state, execution.exit_code)
+
+
+def resume(
+    name: str = "@last",
+    *overrides: str,
+    steps: int | None = None,
+    checkpoint: str | None = None,
+    runs_dir: str | Path = "runs",
+    quiet: bool = True,
+    trust: bool = False,
+) -> Run:
+    """Go on with a run, bit for bit as if it had never stopped.
+
+    ``steps`` is another budget in env steps, ``checkpoint`` another place than the newest (its env steps), and
+    ``overrides`` change settings from here on.
+    """
+    from reverie.runs.folder import RunFolder, find_run
+    from reverie.runs.resume import resume_run
+
+    folder = RunFolder(find_run(name, Path(runs_dir)))
+    with _trusting(trust):
+        execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
+    return Run(folder.path, execution.state, execution.exit_code)
+
+
+def verify(
+    name: str = "@last",
+    segments: Literal["last", "first", "all"] = "last",
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> list[Verdict]:
+    """Train a part of a run again and compare every bit; each segment's verdict says ``is_reproduced``."""
+    from reverie.runs.folder import RunFolder, find_run
+    from reverie.runs.verify import verify_run
+
+    folder = RunFolder(find_run(name, Path(runs_dir)))
+    with _trusting(trust):
+        return list(verify_run(folder, segments))
+
+
+def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "runs", trust: bool = False) -> Agent:
+    """The trained policy of a run: ``load("@last").act(observation)``.
+
+    ``trust`` allows a run to import code of its own (your env or network class, named by a dotted path).
+    """
+    from reverie.envs.config import EnvConfig
+    from reverie.envs.episode import make_action_map
+    from reverie.envs.make import make_env
+    from reverie.policy import Agent, Policy
+    from reverie.runs.folder import find_run
+    from reverie.runs.policies import policy_folder
+
+    folder = policy_folder(find_run(name, Path(runs_dir)), which)
+    with _trusting(trust):
+        policy, about = Policy.load(folder)
+        env = make_env(EnvConfig.model_validate(about["env"]))
+    env.close()
+    return Agent(policy, about, env.observation_space, make_action_map(policy.specs.action, env.action_space))
+
+
+def evaluate(
+    name: str = "@last",
+    episodes: int = 100,
+    which: Which = "best",
+    seed: int | None = None,
+    sample: bool = False,
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Play episodes with a run's policy and sum up the scores (``return_mean``, ``return_std`` ...).
+
+    ``seed`` chooses other starting states than the run's own evaluations had.
+    """
+    from reverie.config.build import build_evaluator
+    from reverie.config.files import read_config
+    from reverie.core.types import Clock
+    from reverie.policy import Policy
+    from reverie.runs.folder import find_run
+    from reverie.runs.policies import policy_folder
+    from reverie.training.evaluator import summarise
+
+    path = find_run(name, Path(runs_dir))
+    with _trusting(trust):
+        config = read_config(path / "config.yaml")
+        policy, about = Policy.load(policy_folder(path, which))
+        settings = config.evaluate.model_copy(update={"sample": sample})
+        config = config.model_copy(update={"evaluate": settings, "seed": config.seed if seed is None else seed})
+        evaluator = build_evaluator(config)
+        try:
+            scores = evaluator.evaluate(policy, episodes, Clock(env_steps=about["env_steps"]))
+        finally:
+            evaluator.close()
+    summary = summarise(scores, config.seed)
+    return {"run": path.name, "policy": which, "seed": config.seed, **summary, "episodes": episodes}
+
+
+def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:
+    """A run by its name, a unique beginning of it, its path, ``@last`` or ``@best``."""
+    from reverie.runs.folder import RunFolder, find_run
+
+    path = find_run(name, Path(runs_dir))
+    return Run(path, RunFolder(path).status()["state"])
+
+
+def _trusting(trust: bool) -> AbstractContextManager[None]:
+    return nullcontext() if trust else registry.known_kinds_only()

@@ -1,0 +1,97 @@
+"""Device, threads, determinism, seeding of initial weights, rank: the only file with torch *settings*."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from reverie.core.errors import ConfigError
+from reverie.core.types import State
+
+
+@dataclass(frozen=True)
+class World:
+    """Which of several cooperating processes this is."""
+
+    rank: int = 0
+    size: int = 1
+
+
+_device = torch.device("cpu")
+
+
+def configure(device: str, threads: int, deterministic: bool) -> None:
+    """Apply the backend section of a config; called once, before anything is built."""
+    global _device
+    _device = check_device(device)
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+    if deterministic and _device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def device() -> torch.device:
+    """Where tensors live."""
+    return _device
+
+
+def best_device() -> str:
+    """What ``device: auto`` stands for on this machine."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def check_device(name: str) -> torch.device:
+    """The torch device of that name, if this machine has it."""
+    try:
+        chosen = torch.device(name)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        fix = "Set backend.device=cpu, or install a torch build for that device."
+        raise ConfigError(f"backend.device '{name}' is not available here.", fix) from error
+    return chosen
+
+
+def world() -> World:
+    """Rank and size as torch.distributed's launcher sets them; a lone process is rank 0 of 1."""
+    return World(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+
+
+@contextmanager
+def seeded(rng: np.random.Generator) -> Iterator[None]:
+    """Modules built in this block draw their weights from ``rng``; torch's global generator is left as it was."""
+    with torch.random.fork_rng():
+        torch.manual_seed(int(rng.integers(2**62)))
+        yield
+
+
+def to_tensors(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """A batch of arrays on the device; tensors that are there already stay themselves."""
+    return {key: torch.as_tensor(value, device=_device) for key, value in batch.items()}
+
+
+def to_arrays(tree: Any) -> Any:
+    """A nested dict with every tensor as a numpy array of its own (later training does not change it)."""
+    if isinstance(tree, torch.Tensor):
+        return tree.detach().cpu().numpy().copy()
+    if isinstance(tree, Mapping):
+        return {str(key): to_arrays(value) for key, value in tree.items()}
+    return tree
+
+
+def module_state(module: torch.nn.Module) -> State:
+    """The weights of a module as arrays."""
+    state: State = to_arrays(module.state_dict())
+    return state
+
+
+def load_module_state(module: torch.nn.Module, state: State) -> None:
+    """Copy arrays into a module in place; names and shapes must match."""
+    module.load_state_dict({key: torch.as_tensor(value) for key, value in state.items()})

@@ -1,0 +1,89 @@
+"""``reverie envs``: what there is to train on, and whether an environment of your own is sound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from reverie.envs.catalogue import EnvEntry, find_env_config, list_envs
+from reverie.envs.check import Finding, check_env
+
+app = typer.Typer(no_args_is_help=True, help="List environments, or check one of your own.")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+
+
+@app.command("list")
+def list_command(
+    filter: Annotated[str, typer.Argument(help="Keep only names and summaries that contain this.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List presets and registered Gymnasium ids."""
+    entries = list_envs(filter)
+    if as_json:
+        typer.echo(json.dumps([entry.to_json() for entry in entries], indent=2))
+    elif entries:
+        _print_entries(entries)
+    else:
+        typer.echo(f"No environment matches '{filter}'. `reverie envs list` shows all.")
+
+
+@app.command("check")
+def check_command(
+    env: Annotated[str, typer.Argument(help="A preset, a Gymnasium id or my_module.MyEnv.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings such as env.kwargs.size=5.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Look for the usual mistakes in an environment. Ends with code 1 if there is an error."""
+    findings = check_env(find_env_config(env, overrides or ()), episodes)
+    if as_json:
+        typer.echo(json.dumps([finding.to_json() for finding in findings], indent=2))
+    else:
+        _print_findings(env, findings)
+    raise typer.Exit(int(any(finding.severity == "error" for finding in findings)))
+
+
+def _print_entries(entries: Sequence[EnvEntry]) -> None:
+    presets = [entry for entry in entries if entry.source == "preset"]
+    others = [entry for entry in entries if entry.source != "preset"]
+    console = Console()
+    if presets:
+        console.print(_preset_table(presets))
+        console.print("Train with a preset: reverie train <name>:<variant>\n", style="dim", highlight=False)
+    if others:
+        console.print("[bold]Other registered ids[/bold]")
+        console.print(", ".join(entry.name for entry in others), highlight=False)
+
+
+def _preset_table(entries: Sequence[EnvEntry]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Name", no_wrap=True)
+    table.add_column("Variants")
+    table.add_column("Solved at", justify="right")
+    table.add_column("What it is")
+    for entry in entries:
+        solved = "" if entry.solved_at is None else f"{entry.solved_at:g}"
+        table.add_row(entry.name, ", ".join(entry.variants), solved, escape(entry.summary))
+    return table
+
+
+def _print_findings(env: str, findings: Sequence[Finding]) -> None:
+    console = Console()
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        colour = "red" if finding.severity == "error" else "yellow"
+        table.add_row(f"[{colour}]{finding.severity}[/{colour}]", escape(finding.message))
+        if finding.fix:
+            table.add_row("", f"[dim]{escape(finding.fix)}[/dim]")
+    errors = sum(finding.severity == "error" for finding in findings)
+    if findings:
+        console.print(table, highlight=False)
+        console.print(f"{env}: {errors} errors, {len(findings) - errors} warnings.", highlight=False)
+    else:
+        console.print(f"{env}: nothing to complain about.", style="green", highlight=False)

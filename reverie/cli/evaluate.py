@@ -1,0 +1,47 @@
+"""``reverie eval``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from reverie.cli.train import Json, RunsDir
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run: its name or a beginning of it, @last, @best.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Let the run import code of its own (dotted paths).")]
+
+
+def evaluate(
+    run: RunName = "@last",
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100,
+    policy: Annotated[Literal["best", "final"], typer.Option(help="Which of the run's policies.")] = "best",
+    seed: Annotated[int | None, typer.Option(help="Other starting states than the run's own.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the best.")] = False,
+    runs_dir: RunsDir = Path("runs"),
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Play episodes with a trained policy and report its scores.
+
+    Example: reverie eval @last --episodes 100
+    """
+    from reverie import api
+
+    result = api.evaluate(run, episodes, policy, seed, sample, runs_dir, trust)
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    typer.echo(f"{result['run']} ({policy} policy), {episodes} episodes")
+    typer.echo(
+        f"return {result['return_mean']:.2f} +- {result['return_std']:.2f}"
+        f"  (95% of the mean {result['return_low']:.2f} to {result['return_high']:.2f})"
+    )
+    typer.echo(
+        f"interquartile mean {result['return_iqm']:.2f}, from {result['return_min']:.2f}"
+        f" to {result['return_max']:.2f}, mean length {result['length_mean']:.1f}"
+    )
+    for key in sorted(key for key in result if key.startswith("log/")):
+        typer.echo(f"{key.removeprefix('log/')} {result[key]:.4f}")

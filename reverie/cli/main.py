@@ -1,0 +1,47 @@
+"""The ``reverie`` command. Every command imports what it needs when it runs, so that help is instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+from rich.console import Console
+
+from reverie.cli import config, envs, evaluate, resume, train
+from reverie.core.errors import ReverieError
+
+app = typer.Typer(
+    name="reverie",
+    help="One lab for world-model and model-free reinforcement learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("train")(train.train)
+app.command("eval")(evaluate.evaluate)
+app.command("resume")(resume.resume)
+app.command("verify")(resume.verify)
+app.add_typer(config.app, name="config")
+app.add_typer(envs.app, name="envs")
+
+
+def run() -> None:
+    """Run the command line; errors that a user can act on are shown without a stack trace."""
+    sys.path.insert(0, os.getcwd())  # so that my_module.MyEnv is found where the command is typed
+    try:
+        app()
+    except ReverieError as error:
+        show_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def show_error(error: ReverieError) -> None:
+    screen = Console(stderr=True, highlight=False, soft_wrap=True)
+    screen.print("[bold red]Error:[/] ", end="")
+    screen.print(error.message, markup=False)
+    if error.fix:
+        screen.print(error.fix, markup=False, style="dim")

@@ -1,0 +1,66 @@
+"""``reverie resume`` and ``reverie verify``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from reverie.cli.evaluate import RunName, Trust
+from reverie.cli.train import Json, RunsDir, print_result
+
+
+def resume(
+    run: RunName = "@last",
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Settings that change from here on.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Another budget in env steps.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Env steps of the checkpoint; else the newest.")] = None,
+    runs_dir: RunsDir = Path("runs"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while training.")] = False,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run from its newest checkpoint, bit for bit as if it had never stopped.
+
+    Example: reverie resume @last --steps 200000
+    """
+    from reverie import api
+
+    done = api.resume(
+        run, *(overrides or []), steps=steps, checkpoint=checkpoint, runs_dir=runs_dir,
+        quiet=quiet or as_json, trust=trust,
+    )  # fmt: skip
+    print_result({"run": done.name, "path": str(done.path), **done.status}, as_json)
+    raise typer.Exit(done.exit_code)
+
+
+def verify(
+    run: RunName = "@last",
+    segments: Annotated[
+        Literal["last", "first", "all"], typer.Option(help="Which stretches between checkpoints to train again.")
+    ] = "last",
+    runs_dir: RunsDir = Path("runs"),
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Prove that a run can be reproduced: train a part of it again and compare every bit.
+
+    Example: reverie verify @last --segments all
+    """
+    from reverie import api
+
+    verdicts = api.verify(run, segments, runs_dir, trust)
+    if as_json:
+        typer.echo(json.dumps([verdict.to_json() for verdict in verdicts]))
+    else:
+        for verdict in verdicts:
+            typer.echo(f"{verdict.segment}: {'reproduced' if verdict.is_reproduced else 'NOT reproduced'}")
+            for line in verdict.differences:
+                typer.echo(f"  {line}")
+            for line in verdict.surroundings:
+                typer.echo(f"  since then: {line}")
+    raise typer.Exit(0 if all(verdict.is_reproduced for verdict in verdicts) else 1)

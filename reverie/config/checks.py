@@ -1,0 +1,164 @@
+"""What no single field can know: whether the parts of a config fit together. Each problem names its fix.
+
+All of this runs before anything is built: a curriculum that cannot work fails in the first second and not
+after the night's first phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from reverie.config.hook_checks import Findings, check_hook, check_interval, has_hook, has_update
+from reverie.config.overrides import phase_config, refusal
+from reverie.config.schema import RunConfig
+from reverie.config.validate import Problem, problems_error, source_of
+from reverie.core import registry
+from reverie.core.errors import ConfigError, nearest
+from reverie.training.phases import Phase
+
+DURATIONS = ("duration_steps", "duration_updates", "duration_cycles")
+KEPT = ("algorithm", "buffer", "normaliser", "episodes")
+
+
+def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) -> None:
+    """Raise one ConfigError with everything that does not fit together."""
+    findings = [*_check_phases(config), *_check_order_of_data(config), *_check_early_stop(config)]
+    if findings:
+        known = sources or {}
+        raise problems_error([Problem(key, "", source_of(known, key), what, fix) for key, what, fix in findings])
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A phase and the key under which the user finds it."""
+
+    key: str
+    phase: Phase
+
+
+def _places(phases: tuple[Phase, ...], prefix: str = "phases") -> Iterator[_Place]:
+    """All phases in the order of their first run, loops before what they hold."""
+    for index, phase in enumerate(phases):
+        key = f"{prefix}.{index}"
+        yield _Place(key, phase)
+        yield from _places(phase.phases, f"{key}.phases")
+
+
+def _check_phases(config: RunConfig) -> Findings:
+    offered = tuple(registry.load("algorithm", config.algorithm.kind).hooks)
+    for place in _places(config.phases):
+        if place.phase.phases:
+            yield from _check_loop(place)
+            continue
+        yield from _check_duration(place)
+        yield from _check_type(place)
+        yield from _check_names(place, config)
+        yield from _check_overrides(place, config)
+        yield from _check_until(place)
+        for index, hook in enumerate(place.phase.hooks):
+            key = f"{place.key}.hooks.{index}.{hook.name}"
+            yield from check_hook(key, hook, offered, config.env.num_envs)
+            yield from check_interval(key, hook, place.phase)
+
+
+def _check_loop(place: _Place) -> Findings:
+    """A loop only repeats; everything else is said by the phases in it."""
+    for name, field in Phase.model_fields.items():
+        if name in ("name", "repeat", "phases"):
+            continue
+        if getattr(place.phase, name) != field.get_default(call_default_factory=True):
+            fix = f"Move {name} into them."
+            yield f"{place.key}.{name}", "a phase with inner phases only repeats them", fix
+
+
+def _check_duration(place: _Place) -> Findings:
+    phase, key = place.phase, place.key
+    if phase.repeat > 1:
+        yield f"{key}.repeat", "there is nothing to repeat", "Put the phases to repeat below 'phases:'."
+    if not phase.hooks:
+        yield f"{key}.hooks", "the phase does nothing", "Add hooks, for example '- collect: {rows: 64}'."
+    given = [name for name in DURATIONS if getattr(phase, name) is not None]
+    if not given:
+        yield key, f"the phase '{phase.name}' has no duration", f"Add one of {', '.join(DURATIONS)}."
+    elif len(given) > 1:
+        yield f"{key}.{given[1]}", f"{' and '.join(given)} cannot both hold", "Keep one of them."
+    elif given == ["duration_steps"] and not has_hook(phase, "collect"):
+        fix = "Add a collect hook, or use duration_updates or duration_cycles."
+        yield f"{key}.duration_steps", "no hook makes env steps, so the phase would never end", fix
+    elif given == ["duration_updates"] and not has_update(phase):
+        fix = "Add an update hook, or use duration_cycles."
+        yield f"{key}.duration_updates", "no hook makes updates, so the phase would never end", fix
+
+
+def _check_type(place: _Place) -> Findings:
+    for index, hook in enumerate(place.phase.hooks):
+        key = f"{place.key}.hooks.{index}.{hook.name}"
+        if place.phase.type == "offline" and hook.name == "collect":
+            yield key, "an offline phase does not collect", "Remove the hook, or set type: online."
+        if place.phase.type == "eval_only" and hook.name != "evaluate":
+            yield key, "an eval_only phase only evaluates", "Remove the hook, or set type: online."
+
+
+def _check_names(place: _Place, config: RunConfig) -> Findings:
+    phase = place.phase
+    if phase.buffer not in config.buffers:
+        fix = f"{nearest(phase.buffer, config.buffers)} Buffers are declared below 'buffers:'.".strip()
+        yield f"{place.key}.buffer", f"there is no buffer '{phase.buffer}'", fix
+    controllers = registry.kinds("controller")
+    if phase.controller and phase.controller not in controllers and "." not in phase.controller:
+        fix = nearest(phase.controller, controllers)
+        yield f"{place.key}.controller", f"there is no controller '{phase.controller}'", fix
+    for word in phase.keep:
+        if word not in KEPT:
+            yield f"{place.key}.keep", f"'{word}' is nothing that a phase keeps", nearest(word, KEPT)
+
+
+def _check_overrides(place: _Place, config: RunConfig) -> Findings:
+    refused = [(key, reason) for key in place.phase.overrides if (reason := refusal(config, key))]
+    for key, (what, fix) in refused:
+        yield f"{place.key}.overrides.{key}", what, fix
+    if not refused:
+        try:
+            phase_config(config, place.phase)
+        except ConfigError as error:
+            yield f"{place.key}.overrides", error.message.removesuffix("."), error.fix
+
+
+def _check_until(place: _Place) -> Findings:
+    if place.phase.until is None:
+        return
+    key, metric = f"{place.key}.until.metric", place.phase.until.metric
+    group, _, name = metric.partition("/")
+    if not name or not group.startswith(("collect", "evaluate", "update")):
+        fix = "Write collect/..., evaluate/... or update/..., then the metric's name."
+        yield key, f"no metric is called '{metric}'", fix
+    elif not has_hook(place.phase, group):
+        yield key, f"the phase has no hook '{group}' to record '{metric}'", f"Add the hook '{group}'."
+
+
+def _check_order_of_data(config: RunConfig) -> Findings:
+    """An update needs an earlier collect into its buffer, in this cycle or in an earlier phase."""
+    filled: set[str] = set()
+    for place in _places(config.phases):
+        phase = place.phase
+        for index, hook in enumerate(phase.hooks):
+            if hook.name == "collect":
+                filled.add(phase.buffer)
+            elif hook.name != "evaluate" and phase.type == "online" and phase.buffer not in filled:
+                what = f"{hook.name} comes before there can be data in buffer '{phase.buffer}'"
+                fix = "Put a collect hook before it, or a phase that fills the buffer before this one."
+                yield f"{place.key}.hooks.{index}.{hook.name}", what, fix
+        if "buffer" not in phase.keep:
+            filled.discard(phase.buffer)
+
+
+def _check_early_stop(config: RunConfig) -> Findings:
+    if config.early_stop != "solved":
+        return
+    if config.env.spec.solved_at is None:
+        fix = "Set env.spec.solved_at=..., or early_stop=off."
+        yield "early_stop", "it is not known from which return on this env is solved", fix
+    if not any(has_hook(place.phase, "evaluate") for place in _places(config.phases)):
+        fix = "Add the hook '- evaluate: {episodes: 10, every_steps: 10_000}'."
+        yield "early_stop", "no phase evaluates", fix

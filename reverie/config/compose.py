@@ -1,0 +1,184 @@
+"""From ``<env>:<variant> [preset ...] [key=value ...]`` to one tree of values that knows their sources.
+
+Layers, each over the one before: schema defaults, the algorithm's file, the env's file, its variant, presets
+from left to right, the command line. Hydra's compose is not used: it keeps no sources, cannot expand patterns
+against the schema, and answers a typo with advice to force it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reverie.config.fields import fill_defaults
+from reverie.config.presets import algorithm_names, find_in_folder, find_preset, take_variants, variant_names
+from reverie.config.tree import Path, Tree, all_paths, assignments, get, glob, join_path, leaves, put, split_path
+from reverie.config.yaml_text import parse_value
+from reverie.core import registry
+from reverie.core.errors import ConfigError, nearest
+
+COMMAND_LINE = "command line"
+DEFAULT = "default"
+ENV_ARGUMENTS = ("env", "kwargs")
+"""Below this the keys are the env's own: a 'kind' there says nothing about components."""
+Assignments = Iterable[tuple[Path, Any]]
+
+
+@dataclass
+class Composed:
+    """The values of a run before they are checked, where each came from, and what the user should know."""
+
+    tree: Tree = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def apply(self, layer: Assignments, source: str) -> None:
+        """Lay one layer over the others. Kinds go first: the keys beside them belong to the new component."""
+        for path, value in sorted(layer, key=_kinds_first):
+            for target in self._expand(path, source):
+                self._assign(target, value, source)
+
+    def _assign(self, path: Path, value: Any, source: str) -> None:
+        current = get(self.tree, path)
+        is_component = isinstance(current, dict) and "kind" in current and path[:2] != ENV_ARGUMENTS
+        if is_component and isinstance(value, str):
+            path = (*path, "kind")
+        if path[-1] == "kind":
+            self._change_kind(path[:-1], value)
+        put(self.tree, path, value)
+        self._forget(path)
+        self.sources.update({join_path(leaf): source for leaf, _ in leaves(value, path)})
+
+    def _change_kind(self, owner: Path, kind: Any) -> None:
+        """Drop what earlier layers said about another component; what was said to ``auto`` holds for any."""
+        component = get(self.tree, owner)
+        if not isinstance(component, dict) or owner[:2] == ENV_ARGUMENTS:
+            return
+        old = component.get("kind") or get(fill_defaults(self.tree), (*owner, "kind"))
+        dropped = [key for key in component if key != "kind"]
+        if old in (kind, "auto", None) or not dropped:
+            return
+        for key in dropped:
+            del component[key]
+            self._forget((*owner, key))
+        self.notes.append(f"{join_path(owner)}: {old} became {kind}, so {', '.join(dropped)} of {old} no longer hold.")
+
+    def _forget(self, path: Path) -> None:
+        """Remove the sources of what a new value covers."""
+        text = join_path(path)
+        for known in list(self.sources):
+            if known == text or known.startswith(text + "."):
+                del self.sources[known]
+
+    def _expand(self, path: Path, source: str) -> list[Path]:
+        """The keys that a pattern stands for, among all keys of the schema with the kinds chosen so far."""
+        if not any("*" in part for part in path):
+            return [path]
+        known = list(all_paths(fill_defaults(self.tree)))
+        pattern = glob(join_path(path))
+        matches = [candidate for candidate in known if pattern.fullmatch(join_path(candidate))]
+        if not matches:
+            raise ConfigError(
+                f"The pattern '{join_path(path)}' ({source}) matches no key.",
+                nearest(path[-1], {candidate[-1] for candidate in known}),
+            )
+        return matches
+
+
+def compose(spec: str, presets_and_overrides: Sequence[str] = ()) -> Composed:
+    """Put a run's values together; :func:`reverie.config.validate.load_config` then checks them."""
+    env, variant = split_spec(spec)
+    composed = Composed()
+    for layer, source in _spec_layers(env, variant, composed.notes):
+        composed.apply(layer, source)
+    for name in (word for word in presets_and_overrides if "=" not in word):
+        preset = find_preset(name)
+        composed.apply(assignments(preset.body), preset.label)
+    overrides = [word for word in presets_and_overrides if "=" in word]
+    composed.apply(override_assignments(overrides), COMMAND_LINE)
+    written, composed.tree = composed.tree, fill_defaults(interpolate(fill_defaults(composed.tree)))
+    known = {path: _source(path, composed.sources, written) for path, _ in leaves(composed.tree)}
+    composed.sources = {join_path(path): source for path, source in known.items()}
+    return composed
+
+
+def split_spec(spec: str) -> tuple[str, str]:
+    """``<env>:<variant>``, split at the last colon; env ids may hold colons of their own."""
+    env, colon, variant = spec.rpartition(":")
+    if env and variant:
+        return env, variant
+    env = spec.removesuffix(":") if colon else variant
+    names = variant_names(env)
+    raise ConfigError(f"'{spec}' does not say how to train.", f"Write {' or '.join(f'{env}:{n}' for n in names)}.")
+
+
+def interpolate(tree: Tree) -> Tree:
+    """Put in what ``${other.key}`` stands for, counted from the root."""
+    if not any(isinstance(value, str) and "${" in value for _, value in leaves(tree)):
+        return tree
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        container = OmegaConf.to_container(OmegaConf.create(tree), resolve=True)
+    except (OmegaConfBaseException, RecursionError) as error:
+        key = getattr(error, "full_key", None) or "a key"
+        reason = str(error).splitlines()[0] if str(error) else "it refers to itself"
+        raise ConfigError(
+            f"{key}: the reference cannot be followed: {reason}.",
+            "Write ${...} with a full key such as ${algorithm.gamma}.",
+        ) from error
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def _source(path: Path, sources: dict[str, str], written: Tree) -> str:
+    """Who set a leaf: itself, or a short form that stood for it (a bare kind, a reference to a whole branch)."""
+    for length in range(len(path), 0, -1):
+        source = sources.get(join_path(path[:length]))
+        if source and (length == len(path) or path[-1] == "kind" or "${" in str(get(written, path[:length]))):
+            return source
+    return DEFAULT
+
+
+def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Assignments, str]]:
+    """The layers that env and variant stand for: the algorithm's file, the env's file, the variant in it."""
+    preset = find_in_folder("env", env)
+    body = dict(preset.body) if preset else {}
+    variants = take_variants(body, env)
+    tuned = dict(variants.get(variant, {}))
+    base = str(tuned.pop("base", variant))
+    algorithm = find_in_folder("algo", base)
+    if algorithm:
+        yield assignments(algorithm.body), algorithm.label
+    elif base in registry.kinds("algorithm") or "." in base:
+        yield assignments({"algorithm": {"kind": base}}), COMMAND_LINE
+    else:
+        known = {*variants, *algorithm_names()}
+        raise ConfigError(
+            f"'{env}' has no variant '{base}'. There are: {', '.join(sorted(known))}.", nearest(base, known)
+        )
+    yield [(("env", "id"), env)], COMMAND_LINE
+    if preset:
+        yield assignments(body), preset.label
+        yield assignments(tuned), f"{preset.label} ({variant})"
+    if variant not in variants:
+        notes.append(f"No tuned values for {variant} on {env}: the algorithm's defaults are used.")
+
+
+def override_assignments(words: Sequence[str]) -> list[tuple[Path, Any]]:
+    """What ``key=value`` words set."""
+    return [pair for word in words for pair in _parse_override(word)]
+
+
+def _parse_override(word: str) -> Assignments:
+    key, _, text = word.partition("=")
+    if not key.strip(" ."):
+        raise ConfigError(f"'{word}' names no key.", "Write key=value, for example seed=1.")
+    return assignments(parse_value(text.strip()), split_path(key.strip()))
+
+
+def _kinds_first(assignment: tuple[Path, Any]) -> tuple[bool, int]:
+    path = assignment[0]
+    return (False, len(path)) if path[-1] == "kind" else (True, 0)

@@ -1,0 +1,168 @@
+"""What every key means, of which type it is and what it is unless set: read off the schema, never written twice."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from reverie.config.fields import Shape, component_config, default_of, field_shape
+from reverie.config.schema import RunConfig
+from reverie.config.tree import Tree, get, glob, join_path, leaves
+from reverie.core import registry
+from reverie.core.config import ComponentConfig, Config
+from reverie.core.errors import ConfigError, nearest
+from reverie.core.schedule import Schedule
+from reverie.training.phases import Hook
+
+REQUIRED = "(required)"
+ABSENT = "(absent)"
+_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text", Any: "anything", type(None): "null"}
+_BOUNDS = {"ge": "at least {}", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One key of the schema; ``*`` stands for a number or name of your own, ``kinds`` for whose key it is."""
+
+    key: str
+    meaning: str
+    type: str
+    default: Any
+    kinds: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key in which two configs differ."""
+
+    key: str
+    left: Any
+    right: Any
+
+
+def explain(pattern: str = "**") -> list[Explanation]:
+    """Every key that a key, a bare name or a pattern stands for."""
+    known = all_keys()
+    wanted = pattern if "." in pattern or "*" in pattern else f"**.{pattern}"
+    exact = [entry for entry in known if entry.key == pattern]
+    found = exact or [entry for entry in known if _stands_for(wanted, entry.key)]
+    if not found:
+        names = {entry.key.rpartition(".")[2] for entry in known} - {"*"}
+        raise ConfigError(f"There is no key '{pattern}'.", nearest(pattern.rpartition(".")[2], names))
+    return found
+
+
+def explain_tree(tree: Tree) -> list[tuple[Explanation, Any]]:
+    """The keys that a config really has, those of its chosen kinds, each with its value."""
+    known = all_keys()
+    explained = []
+    for path, value in leaves(tree, whole_schedules=True):
+        key, kind = join_path(path), get(tree, (*path[:-1], "kind"))
+        matches = [e for e in known if _stands_for(e.key, key) and (not e.kinds or kind in e.kinds)]
+        explained += [(replace(entry, key=key), value) for entry in matches[:1]]
+    return explained
+
+
+def diff(left: Tree, right: Tree) -> list[Difference]:
+    """The values in which two trees differ, in the order of the first."""
+    sides = [{join_path(path): value for path, value in leaves(tree, whole_schedules=True)} for tree in (left, right)]
+    keys = dict.fromkeys([*sides[0], *sides[1]])
+    pairs = [Difference(key, sides[0].get(key, ABSENT), sides[1].get(key, ABSENT)) for key in keys]
+    return [pair for pair in pairs if pair.left != pair.right]
+
+
+def all_keys() -> list[Explanation]:
+    """Every key of the schema, with all registered kinds; this imports them all."""
+    return _merge(_walk_config(RunConfig, "", (), ()))
+
+
+def _walk_config(
+    config: type[Config], prefix: str, kinds: tuple[str, ...], above: tuple[Any, ...]
+) -> Iterator[Explanation]:
+    if config in above:  # phases hold phases; once is enough
+        return
+    for name, field in config.model_fields.items():
+        if (issubclass(config, ComponentConfig) and name == "kind") or (config is Hook and name == "name"):
+            continue  # said once for all kinds; said by the key itself
+        key = f"{prefix}.{name}" if prefix else name
+        default = default_of(field)
+        shown = REQUIRED if default is PydanticUndefined else default
+        yield Explanation(key, _meaning(config, name), describe_type(field), shown, kinds)
+        yield from _walk_shape(field_shape(field), key, kinds, (*above, config), default)
+
+
+def _walk_shape(
+    shape: Shape, key: str, kinds: tuple[str, ...], above: tuple[Any, ...], default: Any = None
+) -> Iterator[Explanation]:
+    if shape.form == "config" and shape.config is not None:
+        hook_name = ".*" if shape.config is Hook else ""
+        yield from _walk_config(shape.config, key + hook_name, kinds, above)
+    elif shape.item is not None:
+        yield from _walk_shape(shape.item, f"{key}.*", kinds, above)
+    elif shape.form == "component":
+        known = registry.kinds(shape.group)
+        kind = default.get("kind", REQUIRED) if isinstance(default, dict) else REQUIRED
+        yield Explanation(f"{key}.kind", _meaning(ComponentConfig, "kind"), " | ".join(known), kind)
+        for name in known:
+            yield from _walk_config(component_config(shape.group, name), key, (*kinds, name), above)
+
+
+def _meaning(config: type[Config], name: str) -> str:
+    """The text beside a field, or beside the one it refines."""
+    bases = [base for base in config.__mro__ if issubclass(base, Config) and name in base.model_fields]
+    return next((" ".join(text.split()) for base in bases if (text := base.model_fields[name].description)), "")
+
+
+def _merge(entries: Iterator[Explanation]) -> list[Explanation]:
+    """Kinds that share a key and its meaning are listed together."""
+    merged: dict[tuple[str, str, str, str], Explanation] = {}
+    for entry in entries:
+        same = (entry.key, entry.meaning, entry.type, str(entry.default))
+        kinds = merged[same].kinds if same in merged else ()
+        merged[same] = Explanation(*same[:3], entry.default, tuple(dict.fromkeys([*kinds, *entry.kinds[-1:]])))
+    return list(merged.values())
+
+
+def _stands_for(pattern: str, key: str) -> bool:
+    """Whether a key or pattern that a user typed means this key of the schema."""
+    return bool(glob(pattern).fullmatch(key) or ("*" in key and glob(key).fullmatch(pattern)))
+
+
+def describe_type(field: FieldInfo) -> str:
+    """A field's type in words, with its bounds."""
+    text = _type_name(field.annotation, tuple(field.metadata))
+    bounds = [
+        words.format(limit)
+        for mark in field.metadata
+        for name, words in _BOUNDS.items()
+        if (limit := getattr(mark, name, None)) is not None
+    ]
+    return ", ".join([text, *bounds])
+
+
+def _type_name(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
+    for mark in metadata:
+        if hasattr(mark, "group"):
+            return f"{mark.group}, kinds: {', '.join(registry.kinds(mark.group))}"
+    arguments, origin = get_args(annotation), get_origin(annotation)
+    if origin is Annotated:
+        return _type_name(arguments[0], arguments[1:])
+    if origin is Literal:
+        return " | ".join(map(str, arguments))
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type_name(argument) for argument in arguments)
+    if origin in (tuple, list):
+        return f"list ({_type_name(arguments[0])})"
+    if origin is dict:
+        return f"mapping of names to {_type_name(arguments[1])}"
+    if annotation is Schedule:
+        return "number or schedule"
+    return _NAMES.get(annotation, getattr(annotation, "__name__", str(annotation)))

@@ -1,0 +1,70 @@
+"""Whether a hook's amounts and intervals make sense for what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reverie.core.errors import nearest
+from reverie.training.phases import Hook, Phase
+
+Findings = Iterator[tuple[str, str, str]]
+"""Dotted key, what is wrong, how to put it right."""
+
+ORCHESTRATED = ("collect", "evaluate")
+INTERVALS = ("every_steps", "every_updates", "every_cycles")
+AMOUNTS = {"collect": ("rows", "episodes"), "evaluate": ("episodes",)}
+UPDATE_AMOUNTS = ("updates", "train_ratio", "updates_per_step")
+
+
+def check_hook(key: str, hook: Hook, offered: tuple[str, ...], num_envs: int) -> Findings:
+    """The hook exists (``offered`` are the algorithm's) and says how much, once, in a unit that it has."""
+    if hook.name not in (*ORCHESTRATED, *offered):
+        fix = nearest(hook.name, (*ORCHESTRATED, *offered))
+        yield key, f"the algorithm has no hook '{hook.name}'", fix
+        return
+    allowed = AMOUNTS.get(hook.name, UPDATE_AMOUNTS)
+    given = [name for name in ("rows", "episodes", *UPDATE_AMOUNTS) if getattr(hook, name) is not None]
+    for name in given:
+        if name not in allowed:
+            yield (
+                f"{key}.{name}",
+                f"{hook.name} is not counted in {name}",
+                f"It takes {' or '.join(allowed)}.",
+            )
+    chosen = [name for name in given if name in allowed]
+    if len(chosen) > 1:
+        yield key, f"{' and '.join(chosen)} cannot both hold", "Keep one of them."
+    elif not chosen and hook.name in AMOUNTS:
+        fix = f"Add {' or '.join(f'{name}: ...' for name in allowed)}."
+        yield key, f"{hook.name} does not say how much", fix
+    elif chosen and hook.name == "collect":
+        yield from _check_multiple(f"{key}.{chosen[0]}", getattr(hook, chosen[0]), num_envs)
+
+
+def check_interval(key: str, hook: Hook, phase: Phase) -> Findings:
+    """The hook runs at one interval, and something in the phase makes that interval pass."""
+    given = [name for name in INTERVALS if getattr(hook, name) is not None]
+    if len(given) > 1:
+        yield f"{key}.{given[1]}", f"{' and '.join(given)} cannot both hold", "Keep one of them."
+    elif given == ["every_steps"] and not has_hook(phase, "collect"):
+        fix = "Use every_updates or every_cycles."
+        yield f"{key}.every_steps", "no hook of this phase makes env steps", fix
+    elif given == ["every_updates"] and not has_update(phase):
+        fix = "Use every_steps or every_cycles."
+        yield f"{key}.every_updates", "no hook of this phase makes updates", fix
+
+
+def has_hook(phase: Phase, name: str) -> bool:
+    return any(hook.name == name for hook in phase.hooks)
+
+
+def has_update(phase: Phase) -> bool:
+    return any(hook.name not in ORCHESTRATED for hook in phase.hooks)
+
+
+def _check_multiple(key: str, amount: int, num_envs: int) -> Findings:
+    if amount % num_envs:
+        below = amount - amount % num_envs
+        near = " or ".join(str(number) for number in (below, below + num_envs) if number)
+        what = f"{amount} cannot be shared equally by {num_envs} envs"
+        yield key, what, f"Write {near}, or change env.num_envs."

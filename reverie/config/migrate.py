@@ -1,0 +1,57 @@
+"""Old config files in today's layout: one small function per version, applied in turn."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from reverie.config.schema import SCHEMA_VERSION
+from reverie.config.tree import Path, Tree, get, join_path, put, split_path
+from reverie.core.errors import ConfigError
+
+Migration = Callable[[Tree], list[str]]
+"""Changes a tree in place from its version to the next and says what it did."""
+
+
+def migrate(tree: Tree) -> tuple[Tree, list[str]]:
+    """The tree in the current layout, and a note for every change; a tree without a version is version 0."""
+    version = tree.get("schema_version", 0)
+    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+        raise ConfigError(f"schema_version = {version!r} is not a version.", f"It should be {SCHEMA_VERSION}.")
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"This config was made by a newer Reverie (layout {version}, known here: {SCHEMA_VERSION}).",
+            "Update Reverie to read it.",
+        )
+    tree = copy.deepcopy(tree)
+    notes: list[str] = []
+    for step in range(version, SCHEMA_VERSION):
+        notes += MIGRATIONS[step](tree)
+        tree["schema_version"] = step + 1
+    return tree, notes
+
+
+def rename(tree: Tree, old: str, new: str) -> list[str]:
+    """Move a value to its new key; a key that has both keeps the new one."""
+    old_path, new_path = split_path(old), split_path(new)
+    if not _has(tree, old_path):
+        return []
+    value = get(tree, old_path[:-1]).pop(old_path[-1])
+    if _has(tree, new_path):
+        return [f"{join_path(old_path)} was dropped: {join_path(new_path)} is set as well."]
+    put(tree, new_path, value)
+    return [f"{join_path(old_path)} is now called {join_path(new_path)}."]
+
+
+def _has(tree: Tree, path: Path) -> bool:
+    parent = get(tree, path[:-1])
+    return isinstance(parent, dict) and path[-1] in parent
+
+
+def _from_0(tree: Tree) -> list[str]:
+    """Version 0 had no version number and a shorter name for the learning rate."""
+    return rename(tree, "algorithm.lr", "algorithm.learning_rate")
+
+
+MIGRATIONS: dict[int, Migration] = {0: _from_0}
+"""From which version each function leads to the next."""

@@ -1,0 +1,127 @@
+"""Decide once, when a run is created, whatever the config leaves open, so that a resume never decides again.
+
+Each answer changes bits (the vector backend, the device) or numbers (the horizon of schedules); all are
+written into the run's config.yaml. Only two look at the machine: ``backend.device`` and ``env.vector``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from reverie.config.fields import fill_defaults
+from reverie.config.tree import Path, Tree, join_path, leaves, put
+from reverie.config.validate import load_config, load_part
+from reverie.core.errors import ConfigError
+from reverie.core.schedule import LINEAR, expand_linear
+from reverie.envs.config import EnvConfig
+from reverie.training.phases import Phase, flatten_phases
+
+LOG_LINES = 200
+"""How many lines of metrics a run writes unless it says otherwise."""
+CHECKPOINTS = 20
+"""How often a run is saved unless it says otherwise."""
+
+
+def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
+    """The tree with every ``auto`` decided, except the network's kind, which needs the env's spaces."""
+    tree = resolve_numbers(tree, sources)
+    if tree["backend"]["device"] == "auto":
+        tree["backend"]["device"] = _choose_device()
+    if tree["env"]["vector"] == "auto":
+        from reverie.envs.make import resolve_vector
+
+        tree["env"]["vector"] = resolve_vector(load_part(EnvConfig, tree["env"], ("env",)))
+    return tree
+
+
+def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
+    """The half that looks at no machine: horizon, schedules, how often metrics are written."""
+    config = load_config(tree, sources)  # from here on the values have the right shapes
+    tree = copy.deepcopy(fill_defaults(tree))
+    budget = step_budget(config.phases)
+    tree["horizon_steps"] = config.horizon_steps or budget
+    _expand_schedules(tree)
+    tree["log"]["every_steps"] = config.log.every_steps or round_up(max(1, budget // LOG_LINES))
+    tree["checkpoint"]["every_steps"] = config.checkpoint.every_steps or round_up(max(1, budget // CHECKPOINTS))
+    return tree
+
+
+def step_budget(phases: tuple[Phase, ...]) -> int:
+    """Env steps that the phases ask for, loops unrolled."""
+    return sum(phase.duration_steps or 0 for phase in flatten_phases(phases))
+
+
+def set_budget(tree: Tree, steps: int, sources: Mapping[str, str] | None = None) -> Tree:
+    """The tree with phases that last ``steps`` env steps in all.
+
+    The last phase counted in steps takes what the earlier ones leave of it, be it more or less than before.
+    If they leave nothing, the phases after that moment are dropped. A loop is unrolled only where it is cut.
+    """
+    if steps < 1:
+        raise ConfigError(f"A run of {steps} env steps is not possible.", "Give at least 1.")
+    load_config(tree, sources)
+    tree = copy.deepcopy(fill_defaults(tree))
+    if not any(_steps_of(phase) for phase in tree["phases"]):
+        raise ConfigError(
+            "The phases are counted in updates or cycles, so a budget of env steps does not apply.",
+            "Set phases.0.duration_updates=... or phases.0.duration_cycles=... instead.",
+        )
+    tree["phases"] = _spend(tree["phases"], steps)
+    return tree
+
+
+def round_up(number: int) -> int:
+    """The next number of the form 1, 2 or 5 times a power of ten."""
+    scale = int(10 ** (len(str(number)) - 1))
+    return next(step for step in (scale, 2 * scale, 5 * scale, 10 * scale) if step >= number)
+
+
+def _spend(phases: list[Tree], steps: int) -> list[Tree]:
+    last = max(index for index, phase in enumerate(phases) if _steps_of(phase))
+    for index, phase in enumerate(phases[:last]):
+        if _steps_of(phase) >= steps:
+            return [*phases[:index], *_with_steps(phase, steps)]
+        steps -= _steps_of(phase)
+    return [*phases[:last], *_with_steps(phases[last], steps), *phases[last + 1 :]]
+
+
+def _with_steps(phase: Tree, steps: int) -> list[Tree]:
+    if _steps_of(phase) == steps:
+        return [phase]
+    if not phase.get("phases"):
+        return [{**phase, "duration_steps": steps}]
+    return _spend([copy.deepcopy(inner) for _ in range(phase["repeat"]) for inner in phase["phases"]], steps)
+
+
+def _steps_of(phase: Tree) -> int:
+    if phase.get("phases"):
+        return int(phase["repeat"]) * sum(_steps_of(inner) for inner in phase["phases"])
+    return int(phase.get("duration_steps") or 0)
+
+
+def _expand_schedules(tree: Tree) -> None:
+    """Write ``lin_x`` out with the run's horizon; what an env is given stays as it is."""
+    horizon = tree["horizon_steps"]
+    for path, value in list(leaves(tree)):
+        if path[0] == "env" or not isinstance(value, str) or not LINEAR.match(value):
+            continue
+        if not horizon:
+            raise _no_horizon(path, value)
+        put(tree, path, expand_linear(value, horizon))
+
+
+def _no_horizon(path: Path, value: Any) -> ConfigError:
+    return ConfigError(
+        f"{join_path(path)} = {value} falls over the run's env steps, but no phase has a budget of those.",
+        "Set horizon_steps=..., or write the schedule as {start, end, from, to}.",
+    )
+
+
+def _choose_device() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

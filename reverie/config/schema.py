@@ -1,0 +1,89 @@
+"""RunConfig: everything that decides what a run does. A run folder's config.yaml holds exactly this."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reverie.core.config import Component, ComponentConfig, Config
+from reverie.data.normaliser import NormaliserConfig
+from reverie.envs.config import EnvConfig
+from reverie.training.phases import Phase
+
+SCHEMA_VERSION = 1
+
+
+class EvaluateConfig(Config):
+    """How evaluations are played; how often and how many is said in the phases."""
+
+    num_envs: int = Field(5, ge=1)
+    """Envs side by side. Part of the config because another number gives other bits."""
+    sample: bool = False
+    """Draw actions as in collection instead of taking the policy's best."""
+    warmup_steps: int = Field(0, ge=0)
+    """No evaluation before this many env steps."""
+    final_episodes: int = Field(20, ge=0)
+    """Episodes of the evaluation at the end of the run; 0 leaves it out."""
+
+
+class BackendConfig(Config):
+    """The machine. Each of these changes the bits of a result, so all are written down."""
+
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    threads: int = Field(1, ge=1)
+    """CPU threads for torch and BLAS."""
+    deterministic: bool = True
+    """Refuse operations whose result depends on timing."""
+
+
+class LogConfig(Config):
+    """What is written while training."""
+
+    every_steps: int = Field(0, ge=0)
+    """Env steps between two lines of metrics.jsonl; 0 chooses a two-hundredth of the budget."""
+
+
+class CheckpointConfig(Config):
+    """When the run is saved and what is kept. None of this changes a result."""
+
+    every_steps: int = Field(0, ge=0)
+    """Env steps between two checkpoints; 0 chooses a twentieth of the budget."""
+    every_updates: int = Field(0, ge=0)
+    """Updates between two checkpoints, for phases without env steps; 0 leaves it out."""
+    keep_last: int = Field(2, ge=1)
+    """How many of the newest checkpoints stay."""
+    keep_every_steps: int = Field(0, ge=0)
+    """Also keep one checkpoint per this many env steps; 0 keeps none."""
+
+
+class RunConfig(Config):
+    """A whole run."""
+
+    schema_version: int = SCHEMA_VERSION
+    """Version of this layout; older files are migrated when read."""
+    seed: int = Field(0, ge=0)
+    """Every random draw of the run follows from it."""
+    env: EnvConfig
+    """The environment."""
+    algorithm: Annotated[ComponentConfig, Component("algorithm")]
+    """The agent and how it learns."""
+    normaliser: NormaliserConfig = NormaliserConfig()
+    """Scaling of observations and rewards."""
+    buffers: dict[str, Annotated[ComponentConfig, Component("buffer")]] = Field(default_factory=dict)
+    """Where rows are kept, by name; phases refer to these names, 'main' unless they say otherwise."""
+    phases: tuple[Phase, ...] = Field(min_length=1)
+    """The curriculum."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """How evaluations are played."""
+    backend: BackendConfig = BackendConfig()
+    """Device, threads, determinism."""
+    log: LogConfig = LogConfig()
+    """What is written while training."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When the run is saved."""
+    horizon_steps: int = Field(0, ge=0)
+    """Env steps over which schedules run, fixed when the run is created; 0 takes the budget of the phases."""
+    early_stop: Literal["off", "solved"] = "off"
+    """solved: the run ends when an evaluation reaches env.spec.solved_at."""

@@ -1,0 +1,18 @@
+"""A controller that acts at random: prefills a buffer before there is anything worth asking."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reverie.core.specs import Specs
+from reverie.core.types import Array, Row
+
+
+class RandomController:
+    """Uniform over the action space (unbounded actions: standard normal)."""
+
+    def __init__(self, specs: Specs) -> None:
+        self._action = specs.action
+
+    def act(self, now: Row, rng: np.random.Generator) -> Array:
+        return self._action.sample(rng, len(now["is_first"]))

@@ -1,0 +1,1 @@
+"""The words that every other package speaks: types, specs, contracts, config, counters, random streams."""

@@ -1,0 +1,86 @@
+"""What the parts promise each other. Nothing here is inherited for behaviour, except a few defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from reverie.core.reads import Read
+from reverie.core.specs import Specs
+from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, WriteBack
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Has memory: what ``state`` returns, given to ``load_state`` of a fresh one, continues bit for bit."""
+
+    def state(self) -> State: ...
+
+    def load_state(self, state: State) -> None: ...
+
+
+class Algorithm(Stateful, Protocol):
+    """An agent and how it learns. Built as ``Algorithm(config, specs, rng)``.
+
+    * ``reads`` maps each hook (``update`` or ``update_<word>``) to what it wants from the buffer; a hook is a
+      method ``hook(batch, clock, rng) -> Update``. Whole inner loops live inside one call.
+    * ``act`` sees the arriving row with ``is_first`` and ``previous_action``. It always runs, also when a
+      phase's controller overrides the action, and may change the algorithm's state.
+    * ``carry`` is the memory within an episode, one entry per env. It comes back from a checkpoint as numpy.
+    * Hyperparameters are read from ``self.config`` at each call: a phase may replace it.
+    """
+
+    config: Any
+    reads: Mapping[str, Read]
+
+    def initial_carry(self, num_envs: int) -> Carry: ...
+
+    def act(
+        self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
+    ) -> tuple[Array, Carry, Row]: ...
+
+    def policy_state(self) -> State:
+        """The part of ``state()`` that acting needs: no optimisers."""
+        ...
+
+    def load_policy_state(self, state: State) -> None: ...
+
+
+class Vector(Stateful, Protocol):
+    """Several copies of one env, stepped together. Both calls return the arriving rows, shape (N, ...)."""
+
+    num_envs: int
+    specs: Specs
+    crashes: int
+
+    def reset(self) -> Row: ...
+
+    def step(self, action: Array) -> Row: ...
+
+    def close(self) -> None: ...
+
+
+class Buffer(Stateful, Protocol):
+    """Keeps rows and serves reads."""
+
+    def add(self, row: Row) -> None:
+        """Store one completed row of every env: what arrived, the action and the extras."""
+        ...
+
+    def can_sample(self, read: Read) -> bool: ...
+
+    def sample(self, read: Read, arriving: Row, rng: np.random.Generator) -> Batch:
+        """Serve a read; ``arriving`` is the newest row, not acted on yet."""
+        ...
+
+    def write_back(self, values: WriteBack) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class Controller(Protocol):
+    """Overrides the action of an algorithm during a phase (random prefill, a script)."""
+
+    def act(self, now: Row, rng: np.random.Generator) -> Array: ...

@@ -1,0 +1,44 @@
+"""Errors that a user can act on: each says what is wrong and what to type next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ReverieError(Exception):
+    """A problem whose message is meant for the person at the keyboard; shown without a stack trace."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.fix}" if self.fix else self.message
+
+
+class ConfigError(ReverieError):
+    """The command line or a config file asks for something that does not exist or does not fit."""
+
+    exit_code = 2
+
+
+class RunError(ReverieError):
+    """A run folder is missing, damaged, locked or not what was asked for."""
+
+
+class TrainingError(ReverieError):
+    """Training had to stop: a loss is not finite, an environment keeps crashing."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence that names the closest known words, or lists them when none is close."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return "Did you mean " + " or ".join(f"'{word}'" for word in close) + "?"
+    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    return f"Known: {shown}." if shown else ""

@@ -1,0 +1,50 @@
+"""What a hook wants to read: an algorithm declares ``reads = {hook: read}`` and the buffer serves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Read:
+    """Base of all reads; ``rows`` says how many rows one read replays (None: as many as there are)."""
+
+    @property
+    def rows(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Rollout(Read):
+    """Everything collected since the last read, as ``(N, T + 1)``: row T has arrived but is not acted on yet."""
+
+
+@dataclass(frozen=True)
+class Episodes(Read):
+    """All finished episodes since the last read, padded to ``(E, T)`` with ``valid`` marking real rows."""
+
+
+@dataclass(frozen=True)
+class Transitions(Read):
+    """``batch_size`` transitions over ``n`` steps, as ``(B, n + 1)`` rows."""
+
+    batch_size: int
+    n: int = 1
+
+    @property
+    def rows(self) -> int:
+        return self.batch_size
+
+
+@dataclass(frozen=True)
+class Window(Read):
+    """``batch_size`` stretches of ``length`` rows; they cross episode ends, ``is_first`` tells where."""
+
+    batch_size: int
+    length: int
+    pad_before: int = 0
+    pad_after: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.batch_size * self.length

@@ -1,0 +1,113 @@
+"""Which class stands behind a ``kind``. Classes are imported only when they are chosen.
+
+A kind is a name from the table below, a name added with :func:`register`, or the dotted path of a class of
+your own (``my_module.MyNetwork``). Dotted paths run foreign code, so loaders of other people's run folders
+switch them off with :func:`known_kinds_only`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from reverie.core.errors import ConfigError, nearest
+
+_TABLE: dict[str, dict[str, str]] = {
+    "algorithm": {
+        "ppo": "reverie.algos.ppo.PPO",
+    },
+    "buffer": {
+        "replay": "reverie.data.replay.ReplayBuffer",
+        "rollout": "reverie.data.rollout.RolloutBuffer",
+    },
+    "controller": {
+        "random": "reverie.controllers.random.RandomController",
+    },
+    "network": {
+        "auto": "reverie.nets.encoders.AutoNetwork",
+        "mlp": "reverie.nets.encoders.MLP",
+        "nature": "reverie.nets.encoders.NatureCNN",
+        "impala": "reverie.nets.encoders.ImpalaCNN",
+    },
+    "optimizer": {
+        "adam": "reverie.nets.optim.Adam",
+        "adamw": "reverie.nets.optim.AdamW",
+    },
+    "vector": {
+        "sync": "reverie.envs.vector.SyncVector",
+        "process": "reverie.envs.process.ProcessVector",
+        "native": "reverie.envs.native.NativeVector",
+    },
+    "wrapper": {
+        "action_repeat": "reverie.envs.wrappers.ActionRepeat",
+        "frame_stack": "reverie.envs.wrappers.FrameStack",
+        "grayscale": "reverie.envs.wrappers.Grayscale",
+        "one_hot": "reverie.envs.wrappers.OneHot",
+        "render_pixels": "reverie.envs.wrappers.RenderPixels",
+        "resize": "reverie.envs.wrappers.Resize",
+        "reward_clip": "reverie.envs.wrappers.RewardClip",
+        "time_limit": "reverie.envs.wrappers.TimeLimit",
+    },
+}
+_foreign_allowed: ContextVar[bool] = ContextVar("foreign_allowed", default=True)
+
+
+def register(group: str, kind: str, target: str) -> None:
+    """Add a class of your own under a short name; ``target`` is its dotted path."""
+    _TABLE.setdefault(group, {})[kind] = target
+
+
+def groups() -> list[str]:
+    return sorted(_TABLE)
+
+
+def kinds(group: str) -> list[str]:
+    return sorted(_TABLE[group])
+
+
+@contextmanager
+def known_kinds_only() -> Iterator[None]:
+    """Refuse dotted paths inside this block: nothing that a config names gets imported."""
+    token = _foreign_allowed.set(False)
+    try:
+        yield
+    finally:
+        _foreign_allowed.reset(token)
+
+
+def load(group: str, kind: str) -> Any:
+    """The class behind a kind."""
+    target = _TABLE[group].get(kind)
+    if target is None and "." in kind:
+        check_foreign(group, kind)
+        target = kind
+    if target is None:
+        raise ConfigError(f"There is no {group} called '{kind}'.", nearest(kind, _TABLE[group]))
+    return import_name(target, what=group)
+
+
+def check_foreign(what: str, name: str) -> None:
+    """Refuse code that is not ours while :func:`known_kinds_only` holds."""
+    if not _foreign_allowed.get():
+        raise ConfigError(
+            f"This run names code of its own ({what} '{name}'), which is not loaded from strangers.",
+            "If you trust its author, add --trust.",
+        )
+
+
+def import_name(path: str, what: str = "class") -> Any:
+    """Import ``package.module.Name``; a missing one is explained rather than traced."""
+    module_name, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module_name), name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Cannot load the {what} '{path}': no module named '{error.name}'.",
+            "Install it, or start the command in the folder where the module lies.",
+        ) from error
+    except AttributeError as error:
+        known = [n for n in vars(importlib.import_module(module_name)) if not n.startswith("_")]
+        raise ConfigError(f"'{module_name}' has no {what} '{name}'.", nearest(name, known)) from error

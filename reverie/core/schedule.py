@@ -1,0 +1,64 @@
+"""Values that change with env steps.
+
+A schedule is written as a number (constant), as ``lin_3e-4`` (falls linearly to 0 over the run's planned env
+steps) or as ``{start, end, from, to}`` (linear between two env steps, held before and after). ``lin_`` is
+turned into the long form when a run is created, so that a longer budget later does not bend it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer
+
+from reverie.core.types import Clock
+
+LINEAR = re.compile(r"^lin_([-+0-9.eE]+)$")
+
+
+class Schedule(BaseModel):
+    """A constant, or a straight line between two moments of the run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    start: float
+    end: float
+    from_steps: int = Field(0, alias="from")
+    to_steps: int = Field(0, alias="to")
+
+    def at(self, clock: Clock) -> float:
+        """The value at this moment."""
+        if self.start == self.end:
+            return self.start
+        span = max(1, self.to_steps - self.from_steps)
+        share = min(1.0, max(0.0, (clock.env_steps - self.from_steps) / span))
+        return self.start + share * (self.end - self.start)
+
+    @model_serializer
+    def dump(self) -> Any:
+        if self.start == self.end:
+            return self.start
+        return {"start": self.start, "end": self.end, "from": self.from_steps, "to": self.to_steps}
+
+
+def _parse(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a schedule is a number, 'lin_3e-4' or {start, end, from, to}")
+    if isinstance(value, (int, float)):
+        return {"start": value, "end": value}
+    if isinstance(value, str):
+        return expand_linear(value, horizon_steps=1)
+    return value
+
+
+def expand_linear(text: str, horizon_steps: int) -> dict[str, float]:
+    """``lin_x`` as a line from x to 0 over ``horizon_steps``."""
+    match = LINEAR.match(text)
+    if not match:
+        raise ValueError(f"'{text}' is not a schedule; write a number, 'lin_3e-4' or {{start, end, from, to}}")
+    return {"start": float(match[1]), "end": 0.0, "from": 0, "to": horizon_steps}
+
+
+Scheduled = Annotated[Schedule, BeforeValidator(_parse)]
+"""The type of a config field that may follow a schedule."""

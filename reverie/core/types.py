@@ -1,0 +1,112 @@
+"""The few values that travel between the parts.
+
+A *row* is what one env shows at one moment and what the agent then did. In code a row of a vector of N
+envs is a flat dict of arrays with leading axis N:
+
+==================  =====================================================================
+``obs``             the observation; for Dict and Tuple spaces one key per leaf (``obs/camera``, ``obs/0``)
+``reward``          float32, arrived together with the observation
+``is_first``        bool, the row starts an episode (its reward is 0)
+``terminated``      bool, the episode ended here in an absorbing state: nothing to bootstrap from
+``truncated``       bool, the episode was cut here: values bootstrap through it
+``action``          what the agent did in answer to this observation; unused in the last row of an episode
+``log/*``           numbers from the env's ``info`` (regret, success) that no agent sees
+*extras*            whatever the algorithm wants to keep with the row
+==================  =====================================================================
+
+A *batch* is the same dict with axes ``(B, T, ...)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Row = dict[str, Array]
+Batch = Mapping[str, Any]
+Carry = dict[str, Any]
+State = dict[str, Any]
+"""What ``state()`` returns: nested dicts whose leaves are arrays, numbers, strings, bools, None, lists of them, or
+:class:`Sealed` arrays."""
+
+ARRIVING = ("reward", "is_first", "terminated", "truncated")
+
+
+class Mode(StrEnum):
+    """Why the policy is asked: to gather experience, or to show the best it can do."""
+
+    COLLECT = "collect"
+    EVALUATE = "evaluate"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far the run is; every schedule is a function of this."""
+
+    env_steps: int = 0
+    updates: int = 0
+    cycles: int = 0
+    horizon_steps: int = 0
+
+    @property
+    def progress(self) -> float:
+        """Share of the planned env steps already done, from 0 to 1."""
+        return min(1.0, self.env_steps / self.horizon_steps) if self.horizon_steps else 0.0
+
+
+@dataclass(frozen=True)
+class WriteBack:
+    """Values that an update returns to the buffer: ``columns[name][i]`` belongs to the row ``ids[i]``."""
+
+    ids: Array
+    columns: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a hook did: scalar metrics, how many gradient updates it counts for, values for the buffer."""
+
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    count: int = 1
+    write_back: WriteBack | None = None
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Arrays in a state that will never change again: checkpoints write them once and share them."""
+
+    name: str
+    arrays: Row
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with any bit of the content."""
+        total = blake2b(digest_size=16)
+        for key in sorted(self.arrays):
+            array = np.ascontiguousarray(self.arrays[key])
+            total.update(f"{key} {array.dtype} {array.shape}".encode())
+            total.update(array.data)
+        return total.hexdigest()
+
+
+def observation_keys(row: Mapping[str, Any]) -> list[str]:
+    """The keys of a row or batch that hold observations, in order."""
+    return [key for key in row if key == "obs" or key.startswith("obs/")]
+
+
+def is_last(row: Mapping[str, Any]) -> Any:
+    """Where an episode ended, for arrays and tensors alike."""
+    return row["terminated"] | row["truncated"]
+
+
+def random_array(rng: np.random.Generator, *shape: int) -> Array:
+    """Standard normal float32 numbers: the noise that enters networks."""
+    return rng.standard_normal(shape, dtype=np.float32)

@@ -1,0 +1,180 @@
+"""Running normalisation of observations and rewards, frozen while a cycle runs.
+
+Usually this is a wrapper around each env. Here it is a part of the session: rows are stored raw, statistics
+move only between cycles, and the same numbers scale what the policy sees and what it learns from. So the
+probability ratio of PPO is exactly 1 before its first update, and evaluation and export cannot disagree with
+training.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+from pydantic import Field
+
+from reverie.core.config import Config
+from reverie.core.types import Array, Batch, Row, State
+from reverie.data.rows import stack_rows
+
+if TYPE_CHECKING:
+    from reverie.core.specs import Specs
+
+_SMALLEST_VARIANCE = 1e-8
+
+
+class NormaliserConfig(Config):
+    """How observations and rewards are scaled before an agent sees them. Rows are always stored raw."""
+
+    observation: Literal["off", "rolling", "static"] = "off"
+    """Whether vector observations are brought to mean 0 and deviation 1: never, with statistics that keep
+    growing, or with those of the first ``static_rows`` rows."""
+    static_rows: int = Field(10_000, ge=1)
+    """Rows after which static statistics stop moving."""
+    observation_clip: float = Field(10.0, gt=0)
+    """Normalised observations are cut to plus or minus this."""
+    reward: bool = False
+    """Whether rewards are divided by the deviation of the running discounted return."""
+    reward_discount: float = Field(0.99, ge=0, lt=1)
+    """Discount of that running return; usually the algorithm's."""
+    reward_clip: float = Field(10.0, gt=0)
+    """Normalised rewards are cut to plus or minus this."""
+
+
+class RunningMoments:
+    """Mean and variance of everything merged so far, in float64; before any data they are 0 and 1."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.count = 0
+        self.mean = np.zeros(shape)
+        self.squares = np.zeros(shape)  # sum of squared distances from the mean
+        self._refresh()
+
+    def merge(self, values: Array) -> None:
+        """Add values of shape (K, ...) by the parallel formula of Chan, Golub and LeVeque (1979)."""
+        added = len(values)
+        if added == 0:
+            return
+        values = values.astype(np.float64)
+        mean = values.mean(axis=0)
+        gap = mean - self.mean
+        total = self.count + added
+        self.squares = self.squares + ((values - mean) ** 2).sum(axis=0) + gap**2 * (self.count * added / total)
+        self.mean = self.mean + gap * (added / total)
+        self.count = total
+        self._refresh()
+
+    @property
+    def variance(self) -> Array:
+        return self.squares / self.count if self.count else np.ones_like(self.squares)
+
+    def state(self) -> State:
+        return {"count": self.count, "mean": np.asarray(self.mean), "squares": np.asarray(self.squares)}
+
+    def load_state(self, state: State) -> None:
+        self.count = int(state["count"])
+        self.mean = np.array(state["mean"], np.float64)
+        self.squares = np.array(state["squares"], np.float64)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """What every step needs, worked out once per cycle."""
+        self.offset = self.mean.astype(np.float32)
+        self.scale = (1 / np.sqrt(self.variance + _SMALLEST_VARIANCE)).astype(np.float32)
+
+
+class Normaliser:
+    """Scales rows and batches; learns its statistics from collected rows, once per cycle."""
+
+    def __init__(self, config: NormaliserConfig, specs: Specs, num_envs: int) -> None:
+        self.config = config
+        self.num_envs = num_envs
+        is_on = config.observation != "off"
+        self._shapes = {
+            key: spec.shape
+            for key, spec in specs.observations.items()
+            if is_on and spec.kind == "vector" and spec.dtype == "float32"
+        }
+        self._watched = [*self._shapes, *(("reward", "is_first") if config.reward else ())]
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._observations = {key: RunningMoments(shape) for key, shape in self._shapes.items()}
+        self._returns = RunningMoments(())
+        self._running_return = np.zeros(self.num_envs)
+        self._pending: list[Row] = []
+
+    def observe(self, row: Row) -> None:
+        """Note an arriving row of every env; it counts from the next :meth:`advance` on."""
+        if self._watched:
+            self._pending.append({key: row[key] for key in self._watched})
+
+    def advance(self) -> None:
+        """End of a cycle: let the noted rows move the statistics."""
+        if not self._pending:
+            return
+        rows = stack_rows(self._pending, axis=0)  # (T, N, ...)
+        self._pending = []
+        for key, moments in self._observations.items():
+            flat = rows[key].reshape(-1, *self._shapes[key])
+            moments.merge(flat[: self._rows_wanted(moments)])
+        if self.config.reward:
+            self._returns.merge(self._follow_returns(rows["reward"], rows["is_first"]))
+
+    def normalise_observation(self, row: Row) -> Row:
+        """A row or batch with its float vectors normalised; the same object when there is nothing to do."""
+        if not self._observations:
+            return row
+        clip = self.config.observation_clip
+        scaled = dict(row)
+        for key, moments in self._observations.items():
+            values = (row[key] - moments.offset) * moments.scale
+            np.minimum(np.maximum(values, -clip, out=values), clip, out=values)
+            scaled[key] = values
+        return scaled
+
+    def normalise_reward(self, reward: Array) -> Array:
+        if not self.config.reward:
+            return reward
+        clip = self.config.reward_clip
+        return np.clip(reward * self._returns.scale, -clip, clip)
+
+    def normalise_batch(self, batch: Batch) -> Batch:
+        """Observations and rewards of a batch, at the edge between buffer and algorithm."""
+        scaled = self.normalise_observation(cast(Row, batch))
+        return {**scaled, "reward": self.normalise_reward(batch["reward"])} if self.config.reward else scaled
+
+    def state(self) -> State:
+        return {
+            "observations": {key: moments.state() for key, moments in self._observations.items()},
+            "returns": self._returns.state(),
+            "running_return": self._running_return,
+            "pending_length": len(self._pending),
+            "pending": stack_rows(self._pending, axis=0) if self._pending else {},
+        }
+
+    def load_state(self, state: State) -> None:
+        for key, moments in self._observations.items():
+            moments.load_state(state["observations"][key])
+        self._returns.load_state(state["returns"])
+        self._running_return = np.array(state["running_return"], np.float64)
+        columns = {key: np.array(values) for key, values in state.get("pending", {}).items()}
+        self._pending = [{key: values[t] for key, values in columns.items()} for t in range(state["pending_length"])]
+
+    def _rows_wanted(self, moments: RunningMoments) -> int | None:
+        """How many more rows may move these statistics (None: all)."""
+        if self.config.observation != "static":
+            return None
+        return max(0, self.config.static_rows - moments.count)
+
+    def _follow_returns(self, reward: Array, is_first: Array) -> Array:
+        """The running discounted return at every env step of (T, N) rows, each env on its own.
+
+        It restarts where an episode starts; that row brought no reward, so it is not a sample.
+        """
+        discount = self.config.reward_discount * ~is_first
+        running = np.empty(reward.shape)
+        for t in range(len(reward)):
+            self._running_return = running[t] = self._running_return * discount[t] + reward[t]
+        return running[~is_first]

@@ -1,0 +1,103 @@
+"""The layout of rows in time: the only place that shifts, masks or stacks them.
+
+Batches may hold numpy arrays or torch tensors; torch is never imported here. What a row holds is told in
+:mod:`reverie.core.types`. Reward and flags lie in the row they arrive in, so the transition out of row t
+needs row t + 1; :func:`transitions` is where the two meet, and nobody else writes ``[:, 1:]``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from reverie.core.types import Array, Batch, Row, is_last
+
+if TYPE_CHECKING:
+    from reverie.core.specs import Specs
+
+_INDEX_BITS = 44
+_FIXED_BYTES = np.dtype(np.float32).itemsize + 3 * np.dtype(np.bool_).itemsize
+"""Reward, is_first, terminated and truncated of one row."""
+
+
+class Transitions(NamedTuple):
+    """Pairs of neighbouring rows; ``weight`` (B, T) is 0 where a pair is none and belongs into every mean."""
+
+    now: dict[str, Any]
+    then: dict[str, Any]
+    weight: Any
+
+
+def transitions(batch: Batch) -> Transitions:
+    """Rows ``(B, T + 1)`` as T steps: in ``now`` the agent acted, in ``then`` it got reward and flags.
+
+    A pair counts (weight 1) unless ``now`` ended its episode, ``then`` starts one (rows lie beside each other
+    that never followed each other, as after a reset in mid-episode) or either is padding (``valid``).
+    """
+    now = {key: value[:, :-1] for key, value in batch.items()}
+    then = {key: value[:, 1:] for key, value in batch.items()}
+    real = ~(is_last(now) | then["is_first"])
+    if "valid" in batch:
+        real = real & now["valid"] & then["valid"]
+    return Transitions(now, then, _as_float(real))
+
+
+def newest_frame(obs: Any, channels: int) -> Any:
+    """The last frame of a stack: what a buffer has to store."""
+    return obs[..., -channels:]
+
+
+def stack_frames(frames: Any, is_first: Any, count: int) -> Any:
+    """Stacks of frames from single ones, oldest first: (B, T, ..., C) becomes (B, T, ..., count * C).
+
+    Where a stack would reach behind the start of its episode the first frame is repeated, as the env wrapper
+    does. Rows before column 0 are unknown and padded in the same way: read ``count - 1`` more, drop them.
+    """
+    index = _frame_indices(_as_numpy(is_first), count)
+    stacked = frames[np.arange(len(index))[:, None, None], index]  # (B, T, count, ..., C)
+    for axis in range(2, stacked.ndim - 2):
+        stacked = stacked.swapaxes(axis, axis + 1)  # carries the count to the channels
+    return stacked.reshape(*stacked.shape[:-2], -1)
+
+
+def row_bytes(specs: Specs, extras: Mapping[str, Array]) -> int:
+    """Memory that one row of one env takes; ``extras`` is an example of what else is kept, shape (N, ...)."""
+    kinds = [(spec.shape, spec.dtype) for spec in specs.observations.values()]
+    kinds.append((specs.action.shape, specs.action.dtype))
+    numbers = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds)
+    return _FIXED_BYTES + numbers + sum(array.nbytes // len(array) for array in extras.values())
+
+
+def make_row_ids(streams: Array, indices: Array) -> Array:
+    """Ids that outlive a ring buffer: an env's stream and the count of rows before it there, in one int64."""
+    return np.asarray(streams, np.int64) << _INDEX_BITS | np.asarray(indices, np.int64)
+
+
+def split_row_ids(ids: Array) -> tuple[Array, Array]:
+    """The streams and indices inside row ids."""
+    return ids >> _INDEX_BITS, ids & ((1 << _INDEX_BITS) - 1)
+
+
+def stack_rows(rows: list[Row], axis: int) -> Row:
+    """Rows of one moment each, with a new time axis."""
+    return {key: np.stack([row[key] for row in rows], axis=axis) for key in rows[0]}
+
+
+def _frame_indices(is_first: Array, count: int) -> Array:
+    """For each row the columns of its ``count`` frames, oldest first: (B, T, count)."""
+    columns = np.arange(is_first.shape[1])
+    start = np.maximum.accumulate(np.where(is_first, columns, 0), axis=1)  # of each row's episode
+    ages = np.arange(count - 1, -1, -1)
+    indices: Array = np.maximum(columns[:, None] - ages, start[:, :, None])
+    return indices
+
+
+def _as_float(mask: Any) -> Any:
+    return mask.float() if hasattr(mask, "float") else mask.astype(np.float32)
+
+
+def _as_numpy(flags: Any) -> Array:
+    return np.asarray(flags.cpu() if hasattr(flags, "cpu") else flags)

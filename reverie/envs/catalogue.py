@@ -1,0 +1,81 @@
+"""What there is to train on: the presets that ship with the package and every registered Gymnasium id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+
+from reverie.config.compose import override_assignments
+from reverie.config.presets import env_names, find_in_folder
+from reverie.config.tree import put
+from reverie.config.validate import load_part
+from reverie.envs.config import EnvConfig
+from reverie.envs.make import register_own_envs
+
+
+@dataclass(frozen=True)
+class EnvEntry:
+    """One line of the list. ``variants`` are the tuned settings behind a colon: ``CartPole-v1:ppo``."""
+
+    name: str
+    id: str
+    source: Literal["preset", "gymnasium"]
+    summary: str = ""
+    observation: str = ""
+    actions: str = ""
+    reward: str = ""
+    solved_at: float | None = None
+    max_episode_steps: int | None = None
+    variants: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def list_envs(filter: str = "") -> list[EnvEntry]:
+    """Presets first, then the other ids; ``filter`` keeps those whose name, id or summary contains it."""
+    register_own_envs()
+    presets = [_preset_entry(name) for name in env_names()]
+    covered = {entry.name for entry in presets}
+    others = [_registered_entry(env_id) for env_id in sorted(gym.registry) if env_id not in covered]
+    word = filter.lower()
+    return [entry for entry in presets + others if word in f"{entry.name} {entry.id} {entry.summary}".lower()]
+
+
+def find_env_config(name: str, overrides: Sequence[str] = ()) -> EnvConfig:
+    """The env part of a preset, or the plain env of that id, with ``env.key=value`` overrides."""
+    preset = find_in_folder("env", name)
+    tree: dict[str, Any] = {"env": {"id": name, **(preset.body["env"] if preset else {})}}
+    for path, value in override_assignments(overrides):
+        put(tree, path, value)
+    return load_part(EnvConfig, tree["env"], ("env",))
+
+
+def _preset_entry(name: str) -> EnvEntry:
+    preset = find_in_folder("env", name)
+    assert preset is not None
+    config = load_part(EnvConfig, {"id": name, **preset.body["env"]}, ("env",))
+    text = config.spec
+    return EnvEntry(
+        name=name,
+        id=config.id,
+        source="preset",
+        summary=text.summary,
+        observation=text.observation,
+        actions=text.actions,
+        reward=text.reward,
+        solved_at=text.solved_at,
+        max_episode_steps=config.max_episode_steps or _registered_limit(config.id),
+        variants=tuple(preset.body.get("variants", {})),
+    )
+
+
+def _registered_entry(env_id: str) -> EnvEntry:
+    return EnvEntry(env_id, env_id, "gymnasium", max_episode_steps=_registered_limit(env_id))
+
+
+def _registered_limit(env_id: str) -> int | None:
+    return gym.registry[env_id].max_episode_steps if env_id in gym.registry else None

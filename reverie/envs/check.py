@@ -1,0 +1,304 @@
+"""Looks for the usual mistakes in an environment and says in words what is wrong and what to do.
+
+Unlike Gymnasium's checker it goes on after the first finding where it can, looks at whole episodes, and tests
+what exact resumes rest on: that a seed decides an episode, whatever the env did before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+
+from reverie.core.errors import ConfigError, nearest
+from reverie.core.rng import derive_seed, make_generator
+from reverie.core.specs import Specs, flatten_observation, read_specs
+from reverie.core.types import Array
+from reverie.envs.config import EnvConfig
+from reverie.envs.episode import as_action_list, make_action_map
+from reverie.envs.make import make_env, max_episode_steps_of
+
+_LARGE = 100.0
+_COMPARED_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong (error) or worth knowing (warning), and what to do about it."""
+
+    severity: Literal["error", "warning"]
+    message: str
+    fix: str
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+class _Broken(Exception):
+    """The env cannot be used further; the reason is among the findings."""
+
+
+def check_env(config: EnvConfig, episodes: int = 3, max_steps: int = 1000) -> list[Finding]:
+    """Play a few episodes with random actions and report what is wrong. ``max_steps`` bounds each episode."""
+    checker = _Checker(config, episodes, max_steps)
+    try:
+        checker.run()
+    except _Broken:
+        pass
+    finally:
+        checker.close()
+    return checker.findings
+
+
+class _Checker:
+    def __init__(self, config: EnvConfig, episodes: int, max_steps: int) -> None:
+        self.config, self.episodes, self.max_steps = config, episodes, max_steps
+        self.findings: list[Finding] = []
+        self._told: set[str] = set()
+        self._seen_info: set[str] = set()
+        self._envs: list[gym.Env[Any, Any]] = []
+
+    def run(self) -> None:
+        self.env = self._make()
+        self.specs = self._read_specs()
+        self._check_action_bounds()
+        for episode in range(self.episodes):
+            self._play(episode)
+        self._check_log_keys()
+        self._check_reproducible()
+        self._check_rendering()
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def tell(self, topic: str, severity: Literal["error", "warning"], message: str, fix: str) -> None:
+        """Note a finding, once per topic."""
+        if topic not in self._told:
+            self._told.add(topic)
+            self.findings.append(Finding(severity, message, fix))
+
+    def _make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
+        env = make_env(self.config, render_mode)
+        self._envs.append(env)
+        return env
+
+    def _read_specs(self) -> Specs:
+        try:
+            return read_specs(self.env, max_episode_steps_of(self.env))
+        except ConfigError as error:
+            self.tell("spaces", "error", error.message, error.fix)
+        except AttributeError as error:
+            fix = "Set self.observation_space and self.action_space in __init__."
+            self.tell("spaces", "error", f"The env lacks a space: {error}.", fix)
+        raise _Broken
+
+    def _check_action_bounds(self) -> None:
+        space = self.env.action_space
+        if not isinstance(space, gym.spaces.Box):
+            return
+        if not self.specs.action.is_scaled:
+            fix = "Give finite bounds, best -1 and 1, and scale inside the env."
+            self.tell("bounds", "warning", "The action space has no finite bounds.", fix)
+        elif not np.allclose(space.low, -space.high):
+            fix = "Nothing to do if that is meant: an agent's -1, 0 and 1 become the lowest, middle and highest value."
+            self.tell("bounds", "warning", "The action bounds are not symmetric around 0.", fix)
+
+    def _actions(self, seed: int) -> Iterator[Any]:
+        spec, rng = self.specs.action, make_generator("check", seed)
+        to_env = make_action_map(spec, self.env.action_space)
+        while True:
+            yield to_env(as_action_list(spec, spec.sample(rng, 1))[0])
+
+    def _play(self, episode: int) -> None:
+        """One episode with every check that looks at single rows."""
+        last = observation = self.reset(self.env, episode)
+        for step, action in zip(range(1, self.max_steps + 1), self._actions(episode), strict=False):
+            copies = self._leaves(last)
+            observation, ended = self.step(self.env, action, step)[:2]
+            if any(not _same(copies[key], leaf) for key, leaf in self._leaves(last).items()):
+                fix = "Return a copy of the array: observation.copy()."
+                message = f"The observation of step {step - 1} changed while step {step} was made."
+                self.tell("aliasing", "warning", message, fix)
+            last = observation
+            if ended:
+                return
+        if self.specs.max_episode_steps is None:
+            fix = "Set env.max_episode_steps, or let the env end its episodes."
+            self.tell("limit", "warning", f"An episode did not end in {self.max_steps} steps; it has no limit.", fix)
+
+    def reset(self, env: gym.Env[Any, Any], seed: int) -> Any:
+        """Reset with every check of what comes back."""
+        result = self._call("reset", lambda: env.reset(seed=derive_seed("check", seed)))
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            fix = "Return (observation, info), where info is a dict; Gym before 0.26 did not."
+            self.tell("reset", "error", "reset() does not return two values, observation and info.", fix)
+            raise _Broken
+        self._check_observation(env, result[0], "at reset")
+        self._seen_info |= set(result[1])
+        return result[0]
+
+    def step(self, env: gym.Env[Any, Any], action: Any, step: int) -> tuple[Any, bool, float]:
+        """Step with every check of what comes back: observation, whether the episode ended, reward."""
+        result = self._call("step", lambda: env.step(action))
+        if not (isinstance(result, tuple) and len(result) == 5):
+            count = len(result) if isinstance(result, tuple) else 1
+            fix = "Return (observation, reward, terminated, truncated, info)."
+            if count == 4:
+                fix += " The old Gym API had one 'done': split it into the end of the task and a time limit."
+            self.tell("step", "error", f"step() returns {count} values instead of 5.", fix)
+            raise _Broken
+        observation, reward, terminated, truncated, info = result
+        self._check_observation(env, observation, f"at step {step}")
+        self._check_reward(reward, step)
+        self._check_flags(terminated, truncated)
+        self._seen_info |= set(info)
+        return observation, bool(terminated or truncated), float(reward)
+
+    def _call(self, name: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            fix = f"Mend {name}()."
+            if isinstance(error, TypeError) and "seed" in str(error):
+                fix = "Let reset accept the keyword arguments seed and options."
+            self.tell("raised", "error", f"{name}() raised {type(error).__name__}: {error}", fix)
+            raise _Broken from error
+
+    def _check_observation(self, env: gym.Env[Any, Any], observation: Any, when: str) -> None:
+        leaves = list(_pairs("the observation", env.observation_space, observation))
+        for name, space, value in leaves:
+            self._check_leaf(name, space, value, when)
+        is_told = bool(self._told & {"type", "dtype", "finite", "outside"})
+        if not is_told and not env.observation_space.contains(observation):
+            message = f"The observation {when} is not in its space {env.observation_space}."
+            fix = "Make observation_space and what reset() and step() return agree."
+            self.tell("outside", "error", message, fix)
+        if len(leaves) != len(self.specs.observations):
+            raise _Broken
+
+    def _check_leaf(self, name: str, space: gym.Space[Any], value: Any, when: str) -> None:
+        if not isinstance(space, gym.spaces.Box):
+            return
+        array = np.asarray(value)
+        if not isinstance(value, np.ndarray):
+            message = f"{name} is a {type(value).__name__} {when} instead of a numpy array."
+            self.tell("type", "error", _capital(message), f"Return np.array(..., np.{space.dtype}).")
+        elif array.dtype != space.dtype:
+            message = f"{name} is {array.dtype} {when}; its space says {space.dtype}."
+            fix = f"Return it .astype(np.{space.dtype}), or change the space."
+            self.tell("dtype", "error", _capital(message), fix)
+        if array.shape != space.shape:
+            message = f"{name} has shape {array.shape} {when}; its space says {space.shape}."
+            self.tell("shape", "error", _capital(message), "Correct the space or the observation.")
+            raise _Broken
+        if not np.isfinite(array).all():
+            fix = "Look for a division by zero or an unset value in the env."
+            self.tell("finite", "error", f"{_capital(name)} holds NaN or infinity {when}.", fix)
+        elif (array < space.low).any() or (array > space.high).any():
+            message = f"{name} leaves its bounds {when}: from {array.min():.4g} to {array.max():.4g}."
+            self.tell("outside", "error", _capital(message), "Widen the space's low and high, or clip.")
+        elif array.dtype != np.uint8 and np.abs(array).max(initial=0) > _LARGE:
+            message = f"{name} holds large numbers (up to {np.abs(array).max():.4g}), which networks learn badly from."
+            self.tell(
+                "large", "warning", _capital(message), "Scale it in the env, or set normaliser.observation=rolling."
+            )
+
+    def _check_reward(self, reward: Any, step: int) -> None:
+        if not isinstance(reward, (int, float, np.number, np.bool_)):
+            message = f"The reward at step {step} is {reward!r}, not a number."
+            self.tell("reward", "error", message, "Return float(reward).")
+            raise _Broken
+        if not np.isfinite(float(reward)):
+            fix = "Look for a division by zero in the reward."
+            self.tell("reward", "error", f"The reward at step {step} is {reward}.", fix)
+
+    def _check_flags(self, *flags: Any) -> None:
+        if not all(isinstance(flag, (bool, np.bool_)) for flag in flags):
+            shown = ", ".join(type(flag).__name__ for flag in flags)
+            fix = "Return them as bool."
+            self.tell("flags", "warning", f"terminated and truncated are {shown} instead of bool.", fix)
+
+    def _check_log_keys(self) -> None:
+        for key in self.config.log_keys:
+            if key not in self._seen_info:
+                message = f"No info held '{key}', which env.log_keys asks for; it will be recorded as 0."
+                self.tell(f"log {key}", "warning", message, nearest(key, self._seen_info))
+
+    def _check_reproducible(self) -> None:
+        """Episodes of fresh envs against each other, then against the env that has played already."""
+        for seed in range(self.episodes, self.episodes + 3):
+            first, second, used = (self._trace(env, seed) for env in (self._make(), self._make(), self.env))
+            if first != second:
+                message = f"The same seed and actions give another episode {_where(first, second)}."
+                fix = "Draw every random number from self.np_random, which super().reset(seed=seed) sets."
+                self.tell("seed", "error", f"{message} Runs cannot be repeated or resumed exactly.", fix)
+            elif first != used:
+                message = f"Episodes depend on earlier ones: a used env differs {_where(first, used)}."
+                fix = "Let reset() set everything that step() changes. Until then a resumed run is not exact."
+                self.tell("seed", "error", message, fix)
+
+    def _trace(self, env: gym.Env[Any, Any], seed: int) -> list[str]:
+        """One digest for each row of an episode."""
+        trace = [self._digest(self.reset(env, seed))]
+        for step, action in zip(range(1, _COMPARED_STEPS + 1), self._actions(seed), strict=False):
+            observation, ended, reward = self.step(env, action, step)
+            trace.append(self._digest(observation, reward, ended))
+            if ended:
+                break
+        return trace
+
+    def _digest(self, observation: Any, *numbers: float) -> str:
+        data = b"".join(leaf.tobytes() for leaf in self._leaves(observation).values())
+        return hashlib.blake2b(data + repr(numbers).encode()).hexdigest()
+
+    def _leaves(self, observation: Any) -> dict[str, Array]:
+        leaves = flatten_observation(self.env.observation_space, observation)
+        return {key: leaf.copy() for key, leaf in leaves.items()}
+
+    def _check_rendering(self) -> None:
+        fix = "Add 'rgb_array' to metadata['render_modes'] and let render() return a uint8 image (H, W, 3)."
+        if "rgb_array" not in (self.env.metadata or {}).get("render_modes", []):
+            self.tell("render", "warning", "The env cannot draw itself, so there will be no videos.", fix)
+            return
+        try:
+            env = self._make("rgb_array")
+            env.reset(seed=0)
+            picture = np.asarray(env.render())
+        except Exception as error:
+            self.tell("render", "warning", f"render() raised {type(error).__name__}: {error}", fix)
+            return
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
+            message = f"render() returns {picture.dtype} of shape {picture.shape} instead of a picture."
+            self.tell("render", "warning", message, fix)
+
+
+def _pairs(name: str, space: gym.Space[Any], value: Any) -> Iterator[tuple[str, gym.Space[Any], Any]]:
+    """Each leaf's space with its value, as far as the value has the space's structure."""
+    if isinstance(space, gym.spaces.Dict):
+        for key, sub in space.spaces.items():
+            if isinstance(value, dict) and key in value:
+                yield from _pairs(f"observation '{key}'", sub, value[key])
+    elif isinstance(space, gym.spaces.Tuple):
+        if isinstance(value, tuple) and len(value) == len(space.spaces):
+            for index, sub in enumerate(space.spaces):
+                yield from _pairs(f"observation {index}", sub, value[index])
+    else:
+        yield name, space, value
+
+
+def _same(left: Array, right: Array) -> bool:
+    return left.tobytes() == right.tobytes()
+
+
+def _where(left: list[str], right: list[str]) -> str:
+    step = next((i for i, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), None)
+    return "in length" if step is None else "from the reset on" if step == 0 else f"from step {step} on"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

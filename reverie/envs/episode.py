@@ -1,0 +1,146 @@
+"""One env as a stream of rows: seeds, automatic resets, action scaling, and a snapshot that is a replay.
+
+Each episode resets with a seed of its own, made from the run's seed, so an episode can be had again from its
+number and the actions since its reset. That is the whole snapshot: deep copies and pickles of environments
+fail or are silently wrong for MuJoCo, Atari and Box2D. Automatic resets live here too (Gymnasium's
+NEXT_STEP: the call after a final row ignores the action and returns the first row of the next episode),
+because a reset that waits somewhere else could not be restored.
+
+Rows are written into arrays that the caller owns, at the place of this env: no row is built and copied twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from reverie.core.errors import RunError
+from reverie.core.rng import derive_seed
+from reverie.core.specs import ActionSpec, Specs, flatten_observation
+from reverie.core.types import Array, Row, State
+
+
+class Episode:
+    """The stream of episodes of one env out of ``stride``; ``number`` is -1 before the first reset."""
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        specs: Specs,
+        log_keys: Sequence[str],
+        seed: int,
+        stream: str,
+        index: int,
+        stride: int,
+    ) -> None:
+        self.env = env
+        self.number = -1
+        self.pending = True  # a first call to step resets, too
+        self._action_spec = specs.action
+        self._actions: list[Any] = []
+        self._seed, self._stream, self._index, self._stride = seed, stream, index, stride
+        self._to_env = make_action_map(specs.action, env.action_space)
+        self._log_keys = [(f"log/{key}", key) for key in log_keys]
+        self._is_plain = env.observation_space.shape == getattr(specs.observations.get("obs"), "shape", None)
+        self._is_plain &= isinstance(env.observation_space, gym.spaces.Box)
+
+    def reset(self, rows: Row, place: int) -> None:
+        """Start the next episode and write its first row."""
+        self.number += 1
+        self._actions = []
+        seed = derive_seed(self._seed, self._stream, self._index + self.number * self._stride)
+        observation, info = self.env.reset(seed=seed)
+        self.pending = False
+        self._write(rows, place, observation, info)
+        rows["reward"][place] = 0
+        rows["is_first"][place] = True
+        rows["terminated"][place] = rows["truncated"][place] = False
+
+    def step(self, action: Any, rows: Row, place: int) -> None:
+        """Do the agent's action, or reset if the last row was final; write the row that arrives."""
+        if self.pending:
+            self.reset(rows, place)
+            return
+        if isinstance(action, np.ndarray):
+            action = action.copy()  # the caller may write the next action into the same memory
+        self._actions.append(action)
+        observation, reward, terminated, truncated, info = self.env.step(self._to_env(action))
+        self.pending = bool(terminated or truncated)
+        self._write(rows, place, observation, info)
+        rows["reward"][place] = reward
+        rows["is_first"][place] = False
+        rows["terminated"][place] = terminated
+        rows["truncated"][place] = truncated
+
+    def _write(self, rows: Row, place: int, observation: Any, info: dict[str, Any]) -> None:
+        if self._is_plain:
+            rows["obs"][place] = observation
+        else:
+            for key, value in flatten_observation(self.env.observation_space, observation).items():
+                rows[key][place] = value
+        for row_key, key in self._log_keys:
+            rows[row_key][place] = info.get(key, 0)
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def state(self) -> State:
+        """Number, flag and the actions since reset; none when a reset is due, which makes them void."""
+        spec = self._action_spec
+        done = [] if self.pending else self._actions
+        actions = np.array(done, dtype=spec.dtype).reshape(len(done), *spec.shape)
+        return {"episode": self.number, "pending": self.pending, "actions": actions}
+
+    def load_state(self, state: State, rows: Row, place: int) -> None:
+        """Restore by replay; unless a reset is due, ``place`` then holds the row that arrived last."""
+        self.number, self.pending, self._actions = int(state["episode"]), bool(state["pending"]), []
+        if self.pending:
+            return
+        self.number -= 1
+        self.reset(rows, place)
+        for action in as_action_list(self._action_spec, state["actions"]):
+            if self.pending:
+                break
+            self.step(action, rows, place)
+        if self.pending:
+            raise RunError(
+                f"The saved episode {self.number} of env {self._index} does not repeat: it now ends early.",
+                "The env does not follow from its seed, or was changed; `reverie envs check` tells more.",
+            )
+
+
+def as_action_list(spec: ActionSpec, actions: Array) -> list[Any]:
+    """One action per entry, as Python ints where that is what an env takes: faster than numpy scalars."""
+    return np.asarray(actions).tolist() if spec.kind == "discrete" else list(np.asarray(actions, spec.dtype))
+
+
+def make_action_map(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Any], Any]:
+    """How an action of the agent becomes one of the env's space."""
+    if isinstance(space, gym.spaces.Discrete):
+        start = int(space.start)
+        return lambda action: int(action) + start
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        offset = space.start
+        return lambda action: (action + offset).astype(space.dtype)
+    if isinstance(space, gym.spaces.MultiBinary):
+        return lambda action: action.astype(np.int8)
+    if spec.is_scaled:
+        assert isinstance(space, gym.spaces.Box)
+        return _scale_to(space)
+    return lambda action: action.astype(space.dtype)
+
+
+def _scale_to(space: gym.spaces.Box) -> Callable[[Array], Array]:
+    """[-1, 1] onto the bounds, in float64 so that the ends are met exactly; what lies beyond is clipped."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    middle, reach = (low + high) / 2, (high - low) / 2
+    is_whole = np.issubdtype(space.dtype, np.integer)
+
+    def scale(action: Array) -> Array:
+        scaled = np.minimum(np.maximum(middle + reach * action, low), high)
+        return (np.rint(scaled) if is_whole else scaled).astype(space.dtype)
+
+    return scale

@@ -1,0 +1,202 @@
+"""From a config to environments: one env, its specs, or a vector of them."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import statistics
+import time
+import warnings
+from typing import Any, Literal
+
+import gymnasium as gym
+
+from reverie.core import registry
+from reverie.core.contracts import Vector
+from reverie.core.errors import ConfigError, ReverieError, nearest
+from reverie.core.rng import make_generator
+from reverie.core.specs import Specs, read_specs
+from reverie.envs.config import EnvConfig
+from reverie.envs.episode import Episode, as_action_list
+
+_OWN_ENVS: dict[str, tuple[str, int | None]] = {
+    "Reverie/Counting-v0": ("reverie.envs.dummy:CountingEnv", None),
+    "Reverie/Motion-v0": ("reverie.envs.dummy:MotionEnv", 32),
+    "Reverie/Constant-v0": ("reverie.envs.dummy:ConstantRewardEnv", 20),
+}
+_EXTRAS = {"box2d": "box2d", "mujoco": "mujoco"}
+_PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
+
+
+def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
+    """One env with its time limit and wrappers, without Gymnasium's checks around every step."""
+    wrappers = [(registry.load("wrapper", wrapper.kind), wrapper) for wrapper in config.wrappers]
+    if any(getattr(wrapper_class, "needs_pixels", False) for wrapper_class, _ in wrappers):
+        render_mode = "rgb_array"
+    kwargs = dict(config.kwargs) if render_mode is None else {**config.kwargs, "render_mode": render_mode}
+    env = _make_bare(config, kwargs)
+    for wrapper_class, wrapper in wrappers:
+        env = wrapper_class(env, wrapper)
+    return env
+
+
+def make_specs(config: EnvConfig) -> Specs:
+    """The specs of an env, read off a throw-away copy."""
+    env = make_env(config)
+    try:
+        return read_specs(env, max_episode_steps_of(env))
+    finally:
+        env.close()
+
+
+def make_vector(config: EnvConfig, seed: int, stream: str = "collect", num_envs: int | None = None) -> Vector:
+    """``num_envs`` copies (as many as the config says, if not given), run the way ``config.vector`` says."""
+    if config.vector == "auto":
+        raise ConfigError(
+            "env.vector is still 'auto'; how the envs run is decided once, when a run is created.",
+            "Set env.vector to sync, process or native.",
+        )
+    vector: Vector = registry.load("vector", config.vector)(config, seed, stream, num_envs or config.num_envs)
+    return vector
+
+
+def max_episode_steps_of(env: gym.Env[Any, Any]) -> int | None:
+    """After how many of the agent's steps an episode is cut at the latest, as far as wrappers tell."""
+    if not isinstance(env, gym.Wrapper):
+        return env.spec.max_episode_steps if env.spec is not None else None
+    inner = max_episode_steps_of(env.env)
+    if isinstance(env, gym.wrappers.TimeLimit):
+        limit = int(env._max_episode_steps)
+        return limit if inner is None else min(limit, inner)
+    repeats = getattr(env, "steps_per_action", 1)
+    return inner if inner is None else math.ceil(inner / repeats)
+
+
+def register_own_envs() -> None:
+    """Put our own envs into Gymnasium's registry; does nothing the second time."""
+    for env_id, (entry_point, max_episode_steps) in _OWN_ENVS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point, max_episode_steps=max_episode_steps)
+
+
+def is_dotted(env_id: str) -> bool:
+    """Whether an env is named as ``my_module.MyEnv`` rather than by a Gymnasium id."""
+    parts = env_id.split(".")
+    return env_id not in gym.registry and len(parts) > 1 and all(part.isidentifier() for part in parts)
+
+
+def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
+    """Gymnasium's entry for an id; ``package:Id-v0`` imports the package that registers it first."""
+    register_own_envs()
+    module, _, name = env_id.rpartition(":")
+    if module:
+        registry.check_foreign("env", env_id)
+        _import_registering(module)
+    if name not in gym.registry:
+        raise ConfigError(f"There is no environment called '{env_id}'.", nearest(name, gym.registry))
+    return gym.registry[name]
+
+
+def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    try:
+        if is_dotted(config.id):
+            return _make_own_class(config, kwargs)
+        spec = copy.copy(find_spec(config.id))
+        spec.order_enforce = False  # a wrapper that only checks, on every step
+        with warnings.catch_warnings():
+            # Box2D's import warns of this, and ends the interpreter where warnings are errors.
+            warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
+            limit = config.max_episode_steps
+            return gym.make(spec, max_episode_steps=limit, disable_env_checker=True, **kwargs)
+    except ReverieError:
+        raise
+    except (ImportError, gym.error.DependencyNotInstalled) as error:
+        raise _missing_package(config.id, error) from error
+    except Exception as error:
+        raise ConfigError(
+            f"The environment '{config.id}' cannot be made: {type(error).__name__}: {error}",
+            f"Its arguments were {kwargs}; set others with env.kwargs." if kwargs else "",
+        ) from error
+
+
+def _make_own_class(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    registry.check_foreign("env", config.id)
+    env: gym.Env[Any, Any] = registry.import_name(config.id, what="environment")(**kwargs)
+    if not isinstance(env, gym.Env):
+        raise ConfigError(f"'{config.id}' is not a Gymnasium environment.", "Let the class inherit from gymnasium.Env.")
+    if config.max_episode_steps is not None:
+        env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
+    return env
+
+
+def _import_registering(module: str) -> None:
+    try:
+        __import__(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"Cannot import '{module}', which should register the environment: {error}",
+            f"Install the package that provides it, e.g. pip install {module.partition('.')[0]}",
+        ) from error
+
+
+def _missing_package(env_id: str, error: Exception) -> ConfigError:
+    """Which extra of ours would bring what an env lacks."""
+    entry_point = "" if is_dotted(env_id) else str(find_spec(env_id).entry_point)
+    extra = next((extra for word, extra in _EXTRAS.items() if word in entry_point), None)
+    fix = f'pip install "reverie[{extra}]"' if extra else "Install the package that it needs."
+    return ConfigError(f"The environment '{env_id}' cannot be made: {error}", fix)
+
+
+def resolve_vector(config: EnvConfig) -> Literal["sync", "process", "native"]:
+    """Decide ``vector: auto`` by timing a few steps of a throw-away env.
+
+    Only between sync and process, which give the same bits. Workers pay off when the env time that they
+    save is at least twice what a round trip to them costs: about 0.1 ms and a bit more per worker.
+    """
+    if config.vector != "auto":
+        return config.vector
+    workers = num_workers(config, config.num_envs)
+    if workers == 1 or not _can_travel(config):
+        return "sync"
+    saved = _step_seconds(config) * (config.num_envs - math.ceil(config.num_envs / workers))
+    return "process" if saved > 2 * (100e-6 + 40e-6 * workers) else "sync"
+
+
+def _can_travel(config: EnvConfig) -> bool:
+    """Whether a worker process could make this env: not if it is defined in the script that runs."""
+    from reverie.envs.worker import describe_env  # worker builds on this module
+
+    try:
+        describe_env(config)
+    except ConfigError:
+        return False
+    return True
+
+
+def num_workers(config: EnvConfig, num_envs: int) -> int:
+    """How many processes share the envs: one per core unless the config says, never more than envs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(num_envs, config.workers or cores)
+
+
+def _step_seconds(config: EnvConfig) -> float:
+    """Median time of one env step under random actions; ends after a third of a second at the latest."""
+    from reverie.envs.vector import allocate_rows, row_layout  # vector builds on this module
+
+    env = make_env(config)
+    specs = read_specs(env)
+    rows = allocate_rows(row_layout(specs, config.log_keys), 1)
+    episode = Episode(env, specs, config.log_keys, 0, "probe", 0, 1)
+    actions = specs.action.sample(make_generator("probe"), _PROBE_STEPS)
+    times: list[float] = []
+    started = time.perf_counter()
+    episode.reset(rows, 0)
+    for action in as_action_list(specs.action, actions):
+        before = time.perf_counter()
+        episode.step(action, rows, 0)
+        times.append(time.perf_counter() - before)
+        if time.perf_counter() - started > _PROBE_SECONDS:
+            break
+    env.close()
+    return statistics.median(times)

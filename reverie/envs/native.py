@@ -1,0 +1,125 @@
+"""Envs that step many copies at once by themselves: Gymnasium's vector entry points.
+
+They are fast but draw all resets from one generator, so episodes have no seeds of their own and rows differ
+from those of the other vectors. Only envs whose state is known here can be saved exactly; the others say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode
+
+from reverie.core.errors import ConfigError, RunError
+from reverie.core.rng import derive_seed
+from reverie.core.specs import flatten_observation
+from reverie.core.types import Array, Row, State, is_last
+from reverie.envs.config import EnvConfig
+from reverie.envs.episode import make_action_map
+from reverie.envs.make import find_spec, is_dotted, make_specs
+
+_USE_OTHERS = "Use env.vector=sync or env.vector=process instead."
+
+
+class NativeVector:
+    """``num_envs`` copies of one env inside its own vector class."""
+
+    def __init__(self, config: EnvConfig, seed: int, stream: str, num_envs: int) -> None:
+        check_native(config)
+        self.num_envs = num_envs
+        self.specs = make_specs(config)
+        self.crashes = 0
+        self._env = gym.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **config.kwargs)
+        check_autoreset(self._env, config.id)
+        self._seed: int | None = derive_seed(seed, stream)
+        self._pending = np.zeros(num_envs, bool)
+        self._to_env = make_action_map(self.specs.action, self._env.single_action_space)
+
+    def reset(self) -> Row:
+        """Start an episode in every env; only the first call seeds, later ones draw on."""
+        observation, _ = self._env.reset(seed=self._seed)
+        self._seed = None
+        nothing = np.zeros(self.num_envs, bool)
+        self._pending = nothing
+        return self._rows(observation, nothing, ~nothing, nothing, nothing)
+
+    def step(self, action: Array) -> Row:
+        is_first = self._pending
+        observation, reward, terminated, truncated, _ = self._env.step(self._map_actions(action))
+        rows = self._rows(observation, reward, is_first, terminated, truncated)
+        self._pending = is_last(rows)
+        return rows
+
+    def _map_actions(self, action: Array) -> Array:
+        if isinstance(self._env.single_action_space, gym.spaces.Discrete):
+            return np.asarray(action + self._env.single_action_space.start)
+        return np.asarray(self._to_env(action))
+
+    def _rows(self, observation: Any, reward: Any, *flags: Any) -> Row:
+        leaves = flatten_observation(self._env.single_observation_space, observation)
+        # Copies, because a vector class may write its next observations into the same memory.
+        rows = {
+            key: np.array(leaves[key], spec.dtype).reshape(self.num_envs, *spec.shape)
+            for key, spec in self.specs.observations.items()
+        }
+        rows["reward"] = np.array(reward, np.float32)
+        for key, flag in zip(("is_first", "terminated", "truncated"), flags, strict=True):
+            rows[key] = np.array(flag, bool)
+        return rows
+
+    def state(self) -> State:
+        env = self._cartpole()
+        if env.state is None:
+            return {"seed": self._seed, "env": None}
+        arrays = {"state": env.state.copy(), "steps": env.steps.copy(), "prev_done": env.prev_done.copy()}
+        return {"seed": self._seed, "env": {**arrays, "random": _plain(env.np_random)}}
+
+    def load_state(self, state: State) -> None:
+        env, inner = self._cartpole(), state["env"]
+        self._seed = state["seed"]
+        if inner is None:
+            env.state = None
+            return
+        if inner["steps"].shape != (self.num_envs,):
+            raise RunError(
+                f"The saved state holds {len(inner['steps'])} envs, this run has {self.num_envs}.",
+                f"Set env.num_envs={len(inner['steps'])} to continue, or start a new run.",
+            )
+        for name in ("state", "steps", "prev_done"):
+            setattr(env, name, inner[name].copy())
+        numbers = {key: int(value) for key, value in inner["random"]["state"].items()}
+        env.np_random.bit_generator.state = {**inner["random"], "state": numbers}
+        self._pending = env.prev_done.copy()
+
+    def _cartpole(self) -> CartPoleVectorEnv:
+        env = self._env.unwrapped
+        if not isinstance(env, CartPoleVectorEnv):
+            raise RunError(f"{type(env).__name__} offers no way to save where its episodes stand.", _USE_OTHERS)
+        return env
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def check_native(config: EnvConfig) -> None:
+    """Refuse what an env's own vector class cannot do."""
+    if is_dotted(config.id) or find_spec(config.id).vector_entry_point is None:
+        raise ConfigError(f"'{config.id}' has no vector class of its own.", _USE_OTHERS)
+    for name in ("wrappers", "log_keys", "max_episode_steps"):
+        if getattr(config, name):
+            raise ConfigError(f"env.{name} has no effect inside the env's own vector class.", _USE_OTHERS)
+
+
+def check_autoreset(env: gym.vector.VectorEnv[Any, Any, Any], env_id: str) -> None:
+    """Rows need the true last observation of an episode; only this mode gives it in its turn."""
+    if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
+        raise ConfigError(f"The vector class of '{env_id}' does not reset on the next step.", _USE_OTHERS)
+
+
+def _plain(rng: np.random.Generator) -> State:
+    """A generator's state with its 128-bit numbers as text: JSON readers may round big integers."""
+    state: Any = rng.bit_generator.state
+    return {**state, "state": {key: str(number) for key, number in state["state"].items()}}

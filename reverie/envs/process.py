@@ -1,0 +1,260 @@
+"""Envs in worker processes of our own, for environments whose steps cost more than a message.
+
+Gymnasium's asynchronous vector hides the reset flag in its worker and raises for the whole vector when one
+env fails. Here rows and states are bit for bit those of :class:`~reverie.envs.vector.SyncVector`, and a
+worker that dies is started again: each of its envs that was inside an episode gives a made-up final row
+(the last observation again, reward 0, truncated), then goes on with its next episode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from typing import Any
+
+import numpy as np
+
+from reverie.core.errors import ConfigError, TrainingError
+from reverie.core.types import Array, Row, State, is_last, observation_keys
+from reverie.envs import worker as protocol
+from reverie.envs.config import EnvConfig
+from reverie.envs.make import make_specs, num_workers
+from reverie.envs.vector import check_env_count
+
+_MAX_CRASHES_IN_A_ROW = 10
+
+
+class WorkerDied(Exception):
+    """A worker ended or failed; the text is its traceback, as far as it could still tell."""
+
+
+class Worker:
+    """The parent's side of one worker process."""
+
+    def __init__(self, brief: dict[str, Any], memory_file: int) -> None:
+        self.places = range(brief["first"], brief["first"] + brief["count"])
+        self.crashes_in_a_row = 0
+        self._brief, self._memory_file = brief, memory_file
+        self.start()
+
+    def start(self) -> None:
+        """Start the process; :meth:`answer` then tells whether its envs could be made."""
+        self._channel, theirs = socket.socketpair()
+        files = (theirs.fileno(), self._memory_file)
+        # -P and our own search path: a worker finds exactly the modules that this process finds.
+        command = [sys.executable, "-P", "-m", "reverie.envs.worker", *map(str, files)]
+        search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        # A process group of its own keeps Ctrl-C away from it while it starts.
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=files,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": search_path},
+            process_group=0,
+        )
+        theirs.close()
+        self.send(protocol.START, json.dumps(self._brief).encode())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, kind: bytes, payload: bytes = b"") -> None:
+        """Give a command. That a worker is dead shows when its answer is awaited."""
+        with contextlib.suppress(OSError):
+            protocol.send(self._channel, kind, payload)
+
+    def answer(self) -> bytes:
+        """Wait for the answer to the last command."""
+        try:
+            kind, payload = protocol.receive(self._channel)
+        except (EOFError, OSError) as error:
+            raise WorkerDied(self._epitaph()) from error
+        if kind == protocol.FAILED:
+            raise WorkerDied(payload.decode())
+        return payload
+
+    def ask(self, kind: bytes, payload: bytes = b"") -> bytes:
+        self.send(kind, payload)
+        return self.answer()
+
+    def stop(self) -> None:
+        """Hang up, which ends the worker, and wait for its end."""
+        self._channel.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _epitaph(self) -> str:
+        self.stop()
+        code = self._process.returncode
+        if code >= 0:
+            return f"The worker process ended with exit code {code}."
+        return f"The worker process was ended by signal {-code}. Signal 9 often means that memory ran out."
+
+
+class ProcessVector:
+    """``num_envs`` copies of one env, shared out over worker processes."""
+
+    def __init__(self, config: EnvConfig, seed: int, stream: str, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.specs = make_specs(config)
+        self.crashes = 0
+        self._numbers = np.full(num_envs, -1)
+        self._pending = np.ones(num_envs, bool)
+        self._last: Row = {}
+        layout = protocol.shared_layout(self.specs, config.log_keys)
+        memory_file = _anonymous_file(protocol.shared_size(layout, num_envs))
+        self._rows = protocol.map_shared(mmap.mmap(memory_file, 0), layout, num_envs)
+        self._actions = self._rows.pop("action")
+        self._workers: list[Worker] = []
+        self._shut_down = weakref.finalize(self, _shut_down, self._workers, memory_file)
+        brief = {**protocol.describe_env(config), "seed": seed, "stream": stream, "num_envs": num_envs}
+        shares = np.array_split(np.arange(num_envs), num_workers(config, num_envs))
+        for share in shares:
+            self._workers.append(Worker({**brief, "first": int(share[0]), "count": len(share)}, memory_file))
+        self._await_start()
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The process ids of the workers, in the order of their envs."""
+        return [worker.pid for worker in self._workers]
+
+    def reset(self) -> Row:
+        """Start the next episode in every env."""
+        return self._exchange(protocol.BEGIN, np.ones(self.num_envs, bool))
+
+    def step(self, action: Array) -> Row:
+        self._actions[:] = action
+        return self._exchange(protocol.STEP, self._pending)
+
+    def state(self) -> State:
+        state: State = {}
+        for worker in self._workers:
+            state |= protocol.decode_state(self._ask(worker, protocol.GET_STATE))
+        return state
+
+    def load_state(self, state: State) -> None:
+        check_env_count(state, self.num_envs)
+        for worker in self._workers:
+            share = {str(place): state[str(place)] for place in worker.places}
+            self._ask(worker, protocol.LOAD_STATE, protocol.encode_state(share))
+        parts = [state[str(place)] for place in range(self.num_envs)]
+        self._numbers = np.array([part["episode"] for part in parts])
+        self._pending = np.array([part["pending"] for part in parts], bool)
+        self._last = {key: array.copy() for key, array in self._rows.items()}
+
+    def close(self) -> None:
+        """End the workers; a vector that is forgotten or outlived by its process closes by itself."""
+        self._shut_down()
+
+    def _await_start(self) -> None:
+        try:
+            for worker in self._workers:
+                worker.answer()
+        except WorkerDied as death:
+            self.close()
+            raise ConfigError(f"The environment cannot be made in a worker process:\n{death}") from death
+
+    def _exchange(self, kind: bytes, begins: Array) -> Row:
+        """Have all workers do the same; ``begins`` says which envs owe the first row of an episode."""
+        for worker in self._workers:
+            worker.send(kind, json.dumps(list(worker.places)).encode() if kind == protocol.BEGIN else b"")
+        deaths = {}
+        for worker in self._workers:
+            try:
+                worker.answer()
+            except WorkerDied as death:
+                deaths[worker] = death
+        for worker, cause in deaths.items():
+            self._revive(worker, cause, begins)
+        return self._take_rows(deaths)
+
+    def _take_rows(self, deaths: dict[Worker, WorkerDied]) -> Row:
+        rows = {key: array.copy() for key, array in self._rows.items()}
+        self._numbers += rows["is_first"]
+        self._pending = is_last(rows)
+        self._last = rows
+        for worker in self._workers:
+            # A reset does not show that an env works: it may fail at each first step.
+            if worker not in deaths and not rows["is_first"][worker.places].all():
+                worker.crashes_in_a_row = 0
+        return rows
+
+    def _revive(self, worker: Worker, death: WorkerDied, begins: Array) -> None:
+        """Start a dead worker again and fill in the rows that it owes."""
+        places = np.array(worker.places)
+        beginning = places[begins[places]]
+        while True:
+            self._count_crash(worker, death)
+            try:
+                self._restart(worker, beginning)
+                break
+            except WorkerDied as again:
+                death = again
+                self._numbers[beginning] += 1  # the reset itself may fail: try the next episode
+        self._write_final_rows(places[~begins[places]])
+
+    def _restart(self, worker: Worker, beginning: Array) -> None:
+        worker.stop()
+        worker.start()
+        worker.answer()
+        void = self.specs.action.zeros(0)
+        states = {
+            str(place): {"episode": int(self._numbers[place]), "pending": True, "actions": void}
+            for place in worker.places
+        }
+        worker.ask(protocol.LOAD_STATE, protocol.encode_state(states))
+        worker.ask(protocol.BEGIN, json.dumps(beginning.tolist()).encode())
+
+    def _write_final_rows(self, places: Array) -> None:
+        for key in self._rows:
+            self._rows[key][places] = 0
+        for key in observation_keys(self._rows):
+            self._rows[key][places] = self._last[key][places]
+        self._rows["truncated"][places] = True
+
+    def _count_crash(self, worker: Worker, death: WorkerDied) -> None:
+        self.crashes += 1
+        worker.crashes_in_a_row += 1
+        if worker.crashes_in_a_row > _MAX_CRASHES_IN_A_ROW:
+            self.close()
+            raise TrainingError(
+                f"An environment failed {worker.crashes_in_a_row} times in a row:\n\n{str(death).strip()}\n",
+                "Mend the environment; `reverie envs check <env>` looks for the usual mistakes.",
+            ) from death
+
+    def _ask(self, worker: Worker, kind: bytes, payload: bytes = b"") -> bytes:
+        try:
+            return worker.ask(kind, payload)
+        except WorkerDied as death:
+            raise TrainingError(
+                f"A worker process failed while its envs were saved or restored:\n\n{str(death).strip()}\n",
+                "Continue from the last checkpoint.",
+            ) from death
+
+
+def _anonymous_file(size: int) -> int:
+    """A file without a name: the system frees it with the last process that holds it, even after kill -9."""
+    if hasattr(os, "memfd_create"):
+        memory_file = os.memfd_create("reverie-rows")
+    else:
+        with tempfile.TemporaryFile() as file:
+            memory_file = os.dup(file.fileno())
+    os.ftruncate(memory_file, size)
+    return memory_file
+
+
+def _shut_down(workers: list[Worker], memory_file: int) -> None:
+    for worker in workers:
+        worker.stop()
+    os.close(memory_file)

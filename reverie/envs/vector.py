@@ -1,0 +1,102 @@
+"""Several envs in this process, stepped one after the other; and the layout that all vectors' rows share."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reverie.core.errors import RunError, TrainingError
+from reverie.core.specs import Specs, read_specs
+from reverie.core.types import Array, Row, State
+from reverie.envs.config import EnvConfig
+from reverie.envs.episode import Episode, as_action_list
+from reverie.envs.make import make_env, max_episode_steps_of
+
+Layout = dict[str, tuple[tuple[int, ...], str]]
+"""Shape and dtype of one env's part of each row entry."""
+
+
+class SyncVector:
+    """``num_envs`` copies of one env in this process. Every call returns fresh arrays."""
+
+    def __init__(
+        self, config: EnvConfig, seed: int, stream: str, num_envs: int, render_mode: str | None = None
+    ) -> None:
+        envs = [make_env(config, render_mode) for _ in range(num_envs)]
+        self.num_envs = num_envs
+        self.specs = read_specs(envs[0], max_episode_steps_of(envs[0]))
+        self.crashes = 0
+        self._layout = row_layout(self.specs, config.log_keys)
+        self._episodes = [
+            Episode(env, self.specs, config.log_keys, seed, stream, index, num_envs) for index, env in enumerate(envs)
+        ]
+
+    def reset(self) -> Row:
+        """Start the next episode in every env."""
+        rows = allocate_rows(self._layout, self.num_envs)
+        try:
+            for place, episode in enumerate(self._episodes):
+                episode.reset(rows, place)
+        except Exception as error:
+            raise env_failure(traceback.format_exc()) from error
+        return rows
+
+    def step(self, action: Array) -> Row:
+        rows = allocate_rows(self._layout, self.num_envs)
+        try:
+            for place, own_action in enumerate(as_action_list(self.specs.action, action)):
+                self._episodes[place].step(own_action, rows, place)
+        except Exception as error:
+            raise env_failure(traceback.format_exc()) from error
+        return rows
+
+    def render(self, index: int = 0) -> Any:
+        """The picture of one env; the vector has to be built with a ``render_mode``."""
+        return self._episodes[index].render()
+
+    def state(self) -> State:
+        return {str(index): episode.state() for index, episode in enumerate(self._episodes)}
+
+    def load_state(self, state: State) -> None:
+        check_env_count(state, self.num_envs)
+        rows = allocate_rows(self._layout, self.num_envs)
+        for index, episode in enumerate(self._episodes):
+            episode.load_state(state[str(index)], rows, index)
+
+    def close(self) -> None:
+        for episode in self._episodes:
+            episode.env.close()
+
+
+def row_layout(specs: Specs, log_keys: Sequence[str]) -> Layout:
+    """What arrives with a row of one env."""
+    layout: Layout = {key: (spec.shape, spec.dtype) for key, spec in specs.observations.items()}
+    layout |= {"reward": ((), "float32")}
+    layout |= dict.fromkeys(("is_first", "terminated", "truncated"), ((), "bool"))
+    return layout | {f"log/{key}": ((), "float32") for key in log_keys}
+
+
+def allocate_rows(layout: Layout, num_envs: int) -> Row:
+    """Unfilled arrays for one row of every env."""
+    return {key: np.empty((num_envs, *shape), dtype) for key, (shape, dtype) in layout.items()}
+
+
+def check_env_count(state: State, num_envs: int) -> None:
+    """A saved vector fits only one with as many envs."""
+    if len(state) != num_envs:
+        raise RunError(
+            f"The saved state holds {len(state)} envs, this run has {num_envs}.",
+            f"Set env.num_envs={len(state)} to continue, or start a new run.",
+        )
+
+
+def env_failure(trace: str) -> TrainingError:
+    """What to tell when an env raises: its own words and how to look closer."""
+    return TrainingError(
+        f"The environment failed:\n\n{trace.strip()}\n",
+        "`reverie envs check <env>` looks for the usual mistakes; with env.vector=process a failing env is "
+        "restarted and the run goes on.",
+    )

@@ -1,0 +1,212 @@
+"""A worker process that hosts some of a vector's envs: ``python -m reverie.envs.worker <socket> <memory>``.
+
+It is started as a fresh interpreter rather than forked or spawned, so scripts need no ``__main__`` guard and
+no copy of the parent's memory lives on. Rows and actions travel through shared memory; the socket carries a
+byte that says what to do, and JSON or safetensors where a command has content. Nothing is ever pickled. A
+worker ends when its socket closes: on the vector's ``close`` and when the parent dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import signal
+import socket
+import struct
+import sys
+import traceback
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import safetensors.numpy
+
+from reverie.core import registry
+from reverie.core.errors import ConfigError, ReverieError
+from reverie.core.specs import Specs, read_specs
+from reverie.core.types import Row, State
+from reverie.envs.config import EnvConfig
+from reverie.envs.episode import Episode, as_action_list
+from reverie.envs.make import find_spec, is_dotted, make_env, max_episode_steps_of
+from reverie.envs.vector import Layout, row_layout
+
+START, BEGIN, STEP, GET_STATE, LOAD_STATE = b"I", b"B", b"S", b"G", b"L"
+DONE, FAILED = b"K", b"E"
+_HEADER = struct.Struct("<cI")
+_ALIGNMENT = 64
+
+
+def send(channel: socket.socket, kind: bytes, payload: bytes = b"") -> None:
+    channel.sendall(_HEADER.pack(kind, len(payload)) + payload)
+
+
+def receive(channel: socket.socket) -> tuple[bytes, bytes]:
+    """The next message; EOFError when the other side is gone."""
+    kind, length = _HEADER.unpack(_receive_exactly(channel, _HEADER.size))
+    return kind, _receive_exactly(channel, length)
+
+
+def _receive_exactly(channel: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = channel.recv(length - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def shared_layout(specs: Specs, log_keys: tuple[str, ...]) -> Layout:
+    """What lies in the shared memory: the arriving rows and, first, the actions."""
+    return {"action": (specs.action.shape, specs.action.dtype), **row_layout(specs, log_keys)}
+
+
+def shared_size(layout: Layout, num_envs: int) -> int:
+    return sum(_padded_size(shape, dtype, num_envs) for shape, dtype in layout.values())
+
+
+def map_shared(memory: mmap.mmap, layout: Layout, num_envs: int) -> Row:
+    """The arrays of a layout, one after the other in the shared memory."""
+    arrays, offset = {}, 0
+    for key, (shape, dtype) in layout.items():
+        arrays[key] = np.ndarray((num_envs, *shape), dtype, memory, offset)
+        offset += _padded_size(shape, dtype, num_envs)
+    return arrays
+
+
+def _padded_size(shape: tuple[int, ...], dtype: str, num_envs: int) -> int:
+    size = num_envs * int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def encode_state(state: State) -> bytes:
+    """``{env: {episode, pending, actions}}`` as safetensors bytes."""
+    return safetensors.numpy.save(
+        {f"{env}/{name}": np.asarray(value) for env, part in state.items() for name, value in part.items()}
+    )
+
+
+def decode_state(data: bytes) -> State:
+    arrays = safetensors.numpy.load(data)
+    envs = sorted({key.partition("/")[0] for key in arrays}, key=int)
+    return {
+        env: {
+            "episode": int(arrays[f"{env}/episode"]),
+            "pending": bool(arrays[f"{env}/pending"]),
+            "actions": arrays[f"{env}/actions"],
+        }
+        for env in envs
+    }
+
+
+def describe_env(config: EnvConfig) -> dict[str, Any]:
+    """Config and registrations that let another process make the same env."""
+    wrappers = {wrapper.kind: registry.load("wrapper", wrapper.kind) for wrapper in config.wrappers}
+    targets = {kind: f"{found.__module__}.{found.__qualname__}" for kind, found in wrappers.items()}
+    spec = None if is_dotted(config.id) else _registration(config.id)
+    for target in (*targets.values(), spec["entry_point"] if spec else config.id):
+        _check_importable(target)
+    brief = {"config": config.model_dump(mode="json"), "wrappers": targets, "spec": spec}
+    _check_plain(brief)
+    return brief
+
+
+def _check_plain(brief: dict[str, Any]) -> None:
+    try:
+        json.dumps(brief)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"The arguments of the environment cannot be sent to worker processes: {error}",
+            "Give numbers, texts, lists and dicts only in env.kwargs, or set env.vector=sync.",
+        ) from error
+
+
+def _registration(env_id: str) -> dict[str, Any]:
+    spec = find_spec(env_id)
+    entry = spec.entry_point
+    target = entry if isinstance(entry, str) else f"{entry.__module__}:{entry.__qualname__}"  # type: ignore[union-attr]
+    return {
+        "id": spec.id,
+        "entry_point": target,
+        "max_episode_steps": spec.max_episode_steps,
+        "kwargs": spec.kwargs,
+    }
+
+
+def _check_importable(target: str) -> None:
+    if target.startswith("__main__") or "<" in target:
+        raise ConfigError(
+            f"Worker processes cannot import '{target}', because it lies in the script that runs.",
+            "Move it to a module of its own, or set env.vector=sync.",
+        )
+
+
+class Host:
+    """The envs of one worker and their places in the shared rows."""
+
+    def __init__(self, brief: dict[str, Any], memory_file: int) -> None:
+        for kind, target in brief["wrappers"].items():
+            registry.register("wrapper", kind, target)
+        spec = brief["spec"]
+        if spec is not None and ":" not in brief["config"]["id"] and spec["id"] not in gym.registry:
+            gym.register(**{key: value for key, value in spec.items() if key != "kwargs"}, kwargs=spec["kwargs"])
+        config = EnvConfig.model_validate(brief["config"])
+        places, num_envs = range(brief["first"], brief["first"] + brief["count"]), brief["num_envs"]
+        envs = [make_env(config) for _ in places]
+        specs = read_specs(envs[0], max_episode_steps_of(envs[0]))
+        layout = shared_layout(specs, config.log_keys)
+        arrays = map_shared(mmap.mmap(memory_file, shared_size(layout, num_envs)), layout, num_envs)
+        self._action_spec = specs.action
+        self._actions = arrays.pop("action")[places.start : places.stop]
+        self._rows = arrays
+        self._episodes = {
+            place: Episode(env, specs, config.log_keys, brief["seed"], brief["stream"], place, num_envs)
+            for place, env in zip(places, envs, strict=True)
+        }
+
+    def handle(self, kind: bytes, payload: bytes) -> bytes:
+        """Carry out one command; what it returns is the answer."""
+        if kind == STEP:
+            actions = as_action_list(self._action_spec, self._actions)
+            for (place, episode), action in zip(self._episodes.items(), actions, strict=True):
+                episode.step(action, self._rows, place)
+        elif kind == BEGIN:
+            for place in json.loads(payload):
+                self._episodes[place].reset(self._rows, place)
+        elif kind == GET_STATE:
+            return encode_state({str(place): episode.state() for place, episode in self._episodes.items()})
+        elif kind == LOAD_STATE:
+            for key, state in decode_state(payload).items():
+                self._episodes[int(key)].load_state(state, self._rows, int(key))
+        return b""
+
+
+def serve(channel: socket.socket, memory_file: int) -> None:
+    """Answer commands until the parent is gone or an env fails; a failed worker is not used again."""
+    host = None
+    while True:
+        kind, payload = receive(channel)
+        try:
+            if host is None:
+                host, answer = Host(json.loads(payload), memory_file), b""
+            else:
+                answer = host.handle(kind, payload)
+        except ReverieError as error:
+            send(channel, FAILED, str(error).encode())
+            return
+        except Exception:
+            send(channel, FAILED, traceback.format_exc().encode())
+            return
+        send(channel, DONE, answer)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    try:
+        serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    except (EOFError, ConnectionError):
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Collects what the run reports and hands it to the sinks.
+
+Three kinds of records leave here: ``metrics`` (only what is reproducible), ``scores`` (one per finished episode)
+and ``machine`` (timings and memory, different on every run). Update metrics are averaged between two lines; they
+may be tensors and are read only when a line is written.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from reverie.core.counters import Counters
+from reverie.core.types import State
+
+
+class Sink(Protocol):
+    """Takes records of the three kinds."""
+
+    def write(self, kind: str, record: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Recorder:
+    """Averages metrics and writes a line every ``every_steps`` env steps."""
+
+    def __init__(self, counters: Counters, every_steps: int, sinks: Sequence[Sink] = ()) -> None:
+        self.counters = counters
+        self.every_steps = every_steps
+        self.sinks = list(sinks)
+        self.phase = ""
+        self.latest: dict[str, float] = {}
+        self.pending: dict[str, list[Any]] = {}
+        self.lines = 0
+        self._last = (time.perf_counter(), counters.env_steps)
+
+    def add(self, prefix: str, metrics: Mapping[str, Any]) -> None:
+        """Metrics to be averaged into the next line."""
+        for name, value in metrics.items():
+            self.pending.setdefault(f"{prefix}/{name}", []).append(value)
+
+    def add_episode(self, episode: Mapping[str, Any]) -> None:
+        """A finished episode of collection."""
+        self._send("scores", {"env_steps": self.counters.env_steps, **episode})
+        numbers = [key for key in episode if key in ("return", "length") or key.startswith("log/")]
+        self.add("collect", {key: float(episode[key]) for key in numbers})
+
+    def write_now(self, prefix: str, metrics: Mapping[str, float]) -> None:
+        """A line of its own, for evaluations."""
+        named = {f"{prefix}/{name}": float(value) for name, value in metrics.items()}
+        self.latest.update(named)
+        self._send("metrics", {**self._position(), **named})
+
+    def end_cycle(self) -> None:
+        """Write a line if enough env steps have passed."""
+        due = self.counters.env_steps // self.every_steps if self.every_steps else self.lines + 1
+        if due > self.lines:
+            self.lines = due
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        if not self.pending:
+            return
+        means = {name: float(np.mean([float(v) for v in values])) for name, values in self.pending.items()}
+        self.pending = {}
+        self.latest.update(means)
+        self._send("metrics", {**self._position(), **means})
+        self._send_machine()
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+    def state(self) -> State:
+        pending = {name: [float(v) for v in values] for name, values in self.pending.items()}
+        return {"latest": dict(self.latest), "pending": pending, "lines": self.lines, "phase": self.phase}
+
+    def load_state(self, state: State) -> None:
+        self.latest, self.pending = dict(state["latest"]), {k: list(v) for k, v in state["pending"].items()}
+        self.lines, self.phase = state["lines"], state["phase"]
+        self._last = (time.perf_counter(), self.counters.env_steps)
+
+    def _position(self) -> dict[str, Any]:
+        counters = self.counters
+        return {
+            "env_steps": counters.env_steps, "updates": counters.updates, "cycles": counters.cycles,
+            "episodes": counters.episodes, "phase": self.phase,
+        }  # fmt: skip
+
+    def _send_machine(self) -> None:
+        now, steps = time.perf_counter(), self.counters.env_steps
+        before, steps_before = self._last
+        self._last = (now, steps)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._send("machine", {
+            "env_steps": steps, "time": time.time(),
+            "speed/env_steps_per_second": (steps - steps_before) / max(now - before, 1e-9),
+            "usage/cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "memory/peak_megabytes": usage.ru_maxrss / 1024,
+        })  # fmt: skip
+
+    def _send(self, kind: str, record: Mapping[str, Any]) -> None:
+        for sink in self.sinks:
+            sink.write(kind, record)

@@ -1,0 +1,48 @@
+"""Where records go. JSONL in the run folder is the truth; everything else can be rebuilt from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+KINDS = ("metrics", "scores", "machine")
+
+
+class JsonlSink:
+    """``metrics.jsonl``, ``scores.jsonl`` and ``machine.jsonl`` of a run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files: dict[str, TextIO] = {kind: (folder / f"{kind}.jsonl").open("a", encoding="utf-8") for kind in KINDS}
+
+    def write(self, kind: str, record: Mapping[str, Any]) -> None:
+        self.files[kind].write(json.dumps(record) + "\n")
+
+    def sync(self) -> dict[str, int]:
+        """Put everything on the disk; the sizes of the files in bytes."""
+        for file in self.files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        return {kind: os.fstat(file.fileno()).st_size for kind, file in self.files.items()}
+
+    def close(self) -> None:
+        for file in self.files.values():
+            file.close()
+
+
+def cut_back(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Drop what was written after a checkpoint: the resumed run will write it again."""
+    for kind in KINDS:
+        path = folder / f"{kind}.jsonl"
+        if path.exists() and path.stat().st_size > sizes.get(kind, 0):
+            os.truncate(path, sizes.get(kind, 0))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """All records of a file; a last line that a crash cut short is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1] if line]

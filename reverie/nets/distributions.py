@@ -1,0 +1,88 @@
+"""What a policy puts out: distributions over actions, with the noise handed in from outside.
+
+Each has ``sample(noise)``, ``mode()``, ``log_prob(action)`` and ``entropy()``; the last two are (B,).
+They are plain classes: torch.distributions checks its arguments and costs more than our networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+class Categorical:
+    """One choice among the columns of ``logits`` (B, K)."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.log_probs = F.log_softmax(logits, -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """``noise`` is uniform in [0, 1), one number per class (the Gumbel trick)."""
+        return (self.log_probs - torch.log(-torch.log(noise + 1e-20) + 1e-20)).argmax(-1)
+
+    def mode(self) -> Tensor:
+        return self.log_probs.argmax(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+
+class MultiCategorical:
+    """Several independent choices; ``logits`` (B, sum of classes) side by side, actions (B, *shape)."""
+
+    def __init__(self, logits: Tensor, classes: Sequence[int], shape: Sequence[int]) -> None:
+        self.classes = list(classes)
+        self.shape = tuple(shape)
+        self.parts = [Categorical(part) for part in logits.split(self.classes, -1)]
+
+    def sample(self, noise: Tensor) -> Tensor:
+        noises = noise.split(self.classes, -1)
+        return self._join([part.sample(n) for part, n in zip(self.parts, noises, strict=True)])
+
+    def mode(self) -> Tensor:
+        return self._join([part.mode() for part in self.parts])
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        columns = action.flatten(1).unbind(1)
+        return torch.stack([p.log_prob(a) for p, a in zip(self.parts, columns, strict=True)]).sum(0)
+
+    def entropy(self) -> Tensor:
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+    def _join(self, columns: list[Tensor]) -> Tensor:
+        return torch.stack(columns, 1).reshape(-1, *self.shape)
+
+
+class Gaussian:
+    """Independent normal numbers; ``mean`` (B, *shape), ``log_std`` broadcastable to it."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean = mean
+        self.log_std = log_std
+
+    def sample(self, noise: Tensor) -> Tensor:
+        return self.mean + self.log_std.exp() * noise.reshape(self.mean.shape)
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        scaled = (action - self.mean) * torch.exp(-self.log_std)
+        density = -0.5 * scaled.square() - self.log_std - 0.5 * LOG_TWO_PI
+        return density.flatten(1).sum(1)
+
+    def entropy(self) -> Tensor:
+        each = (self.log_std + 0.5 * (1 + LOG_TWO_PI)).expand_as(self.mean)
+        return each.flatten(1).sum(1)
+
+
+Distribution = Categorical | MultiCategorical | Gaussian

@@ -1,0 +1,99 @@
+"""Last layers: from features to a distribution over actions, or to a value."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from reverie.core.specs import ActionSpec
+from reverie.core.types import Array, random_array
+from reverie.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical
+
+
+class DiscreteHead(nn.Module):
+    """Logits for Discrete, MultiDiscrete and MultiBinary actions."""
+
+    def __init__(self, features: int, action: ActionSpec) -> None:
+        super().__init__()
+        self.action = action
+        self.output = nn.Linear(features, action.size)
+
+    def forward(self, features: Tensor) -> Distribution:
+        logits = self.output(features)
+        if self.action.kind == "discrete":
+            return Categorical(logits)
+        return MultiCategorical(logits, self.action.classes, self.action.shape)
+
+    def draw_noise(self, rng: np.random.Generator, count: int) -> Array:
+        return rng.random((count, self.action.size), dtype=np.float32)
+
+
+class GaussianHead(nn.Module):
+    """A mean per state and one learned deviation per action dimension."""
+
+    def __init__(self, features: int, action: ActionSpec, initial_log_std: float) -> None:
+        super().__init__()
+        self.action = action
+        self.output = nn.Linear(features, action.size)
+        self.log_std = nn.Parameter(torch.full(action.shape, float(initial_log_std)))
+
+    def forward(self, features: Tensor) -> Distribution:
+        return Gaussian(self.output(features).unflatten(1, self.action.shape), self.log_std)
+
+    def draw_noise(self, rng: np.random.Generator, count: int) -> Array:
+        return random_array(rng, count, self.action.size)
+
+
+class StateDependentHead(nn.Module):
+    """Generalised state-dependent exploration: Raffin et al. 2021, "Smooth Exploration for Robotic RL".
+
+    The noise is a random linear map of the features that stays the same for some steps, so that exploration is
+    smooth. Its variance per state, and with it the density of an action, follows from the deviations of the
+    map's entries. Gradients of the deviation do not reach the features, as in the paper.
+    """
+
+    def __init__(self, features: int, action: ActionSpec, initial_log_std: float) -> None:
+        super().__init__()
+        self.action = action
+        self.output = nn.Linear(features, action.size)
+        self.log_std = nn.Parameter(torch.full((features, action.size), float(initial_log_std)))
+
+    def forward(self, features: Tensor) -> Distribution:
+        variance = features.detach().square() @ torch.exp(2 * self.log_std)
+        mean = self.output(features).unflatten(1, self.action.shape)
+        return Gaussian(mean, 0.5 * torch.log(variance + 1e-6).unflatten(1, self.action.shape))
+
+    def draw_map(self, rng: np.random.Generator, count: int) -> Array:
+        """Random maps with unit deviation, one per env: (count, features, actions)."""
+        return random_array(rng, count, *self.log_std.shape)
+
+    def explore(self, features: Tensor, maps: Tensor) -> Tensor:
+        """Actions with the noise that ``maps`` give at these features."""
+        scaled = maps * self.log_std.exp()
+        noise = torch.einsum("bf,bfa->ba", features, scaled).unflatten(1, self.action.shape)
+        return self.output(features).unflatten(1, self.action.shape) + noise
+
+
+ActionHead = DiscreteHead | GaussianHead | StateDependentHead
+
+
+def make_action_head(
+    features: int, action: ActionSpec, state_dependent: bool = False, initial_log_std: float = 0.0
+) -> ActionHead:
+    """The head that fits the action space."""
+    if action.kind != "continuous":
+        return DiscreteHead(features, action)
+    head = StateDependentHead if state_dependent else GaussianHead
+    return head(features, action, initial_log_std)
+
+
+def scale_weights(layer: nn.Linear, gain: float) -> None:
+    """Orthogonal weights of this gain: small for policies (close to uniform at the start), 1 for values."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+
+
+TRUNK_GAIN = math.sqrt(2)

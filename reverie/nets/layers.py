@@ -1,0 +1,57 @@
+"""Small pieces that networks are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Activation = Literal["tanh", "relu", "gelu", "silu", "elu"]
+Norm = Literal["none", "layer", "rms"]
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "elu": nn.ELU,
+}  # fmt: skip
+_NORMS: dict[str, type[nn.Module]] = {"none": nn.Identity, "layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
+
+def make_activation(name: str) -> nn.Module:
+    return _ACTIVATIONS[name]()
+
+
+def make_mlp(width: int, units: Sequence[int], activation: str, norm: str = "none") -> nn.Sequential:
+    """Linear layers, each with its norm and activation; no layer at all for empty ``units``."""
+    layers: list[nn.Module] = []
+    for size in units:
+        layers.append(nn.Linear(width, size))
+        if norm != "none":
+            layers.append(_NORMS[norm](size))
+        layers.append(make_activation(activation))
+        width = size
+    return nn.Sequential(*layers)
+
+
+def orthogonal_init(module: nn.Module, gain: float) -> None:
+    """Orthogonal weights and zero biases in every linear and convolution layer below ``module``."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            weight = torch.empty(layer.weight.shape)  # torch's initialiser refuses channels-last weights
+            layer.weight.data.copy_(nn.init.orthogonal_(weight, gain))
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+class OneHot(nn.Module):
+    """Indices to concatenated one-hot vectors; one class count per index."""
+
+    def __init__(self, classes: Sequence[int]) -> None:
+        super().__init__()
+        offsets = torch.tensor([0, *classes[:-1]]).cumsum(0)
+        self.register_buffer("offsets", offsets, persistent=False)
+        self.width = sum(classes)
+
+    def forward(self, index: Tensor) -> Tensor:  # (B, ...) -> (B, width)
+        positions = index.reshape(index.shape[0], -1) + self.offsets
+        return torch.zeros(index.shape[0], self.width, device=index.device).scatter_(1, positions, 1.0)

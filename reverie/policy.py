@@ -1,0 +1,103 @@
+"""The policy bundle: an algorithm with the normaliser and the specs that belong to it.
+
+Collection, evaluation, ``reverie eval`` and the Python API all act through this one class, so that what is
+evaluated or exported can never disagree with what was trained.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reverie.core import registry
+from reverie.core.contracts import Algorithm
+from reverie.core.errors import RunError
+from reverie.core.rng import make_generator
+from reverie.core.specs import Specs, flatten_observation
+from reverie.core.types import Array, Carry, Clock, Mode, Row
+from reverie.data.normaliser import Normaliser, NormaliserConfig
+from reverie.runs.storage import read_tree, write_tree
+
+BUNDLE_VERSION = 1
+
+
+class Policy:
+    """Acts on rows of a vector of envs."""
+
+    def __init__(self, algorithm: Algorithm, normaliser: Normaliser, specs: Specs) -> None:
+        self.algorithm = algorithm
+        self.normaliser = normaliser
+        self.specs = specs
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        return self.algorithm.initial_carry(num_envs)
+
+    def act(
+        self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
+    ) -> tuple[Array, Carry, Row]:
+        """The answer to raw rows (with ``previous_action``): actions, the next carry, extras."""
+        return self.algorithm.act(self.normaliser.normalise_observation(now), carry, clock, rng, mode)
+
+    def save(self, folder: Path, about: dict[str, Any]) -> None:
+        """Write the bundle; ``about`` (env config, score, env steps) is kept with it."""
+        tree = {
+            "version": BUNDLE_VERSION,
+            "algorithm_config": self.algorithm.config.model_dump(mode="json"),
+            "normaliser_config": self.normaliser.config.model_dump(mode="json"),
+            "specs": self.specs.to_json(),
+            "algorithm": self.algorithm.policy_state(),
+            "normaliser": self.normaliser.state(),
+            "about": about,
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tree(folder / "policy", tree)
+
+    @classmethod
+    def load(cls, folder: Path) -> tuple[Policy, dict[str, Any]]:
+        """Read a bundle back, with what it says about itself."""
+        tree = read_tree(folder / "policy")
+        if tree.get("version") != BUNDLE_VERSION:
+            raise RunError(
+                f"{folder} holds a policy of format {tree.get('version')}, this is {BUNDLE_VERSION}.",
+                "Use the Reverie version that wrote it; the run's manifest.json names it.",
+            )
+        specs = Specs.from_json(tree["specs"])
+        kind = registry.load("algorithm", tree["algorithm_config"]["kind"])
+        config = kind.Config.model_validate(tree["algorithm_config"])
+        algorithm = kind(config, specs, make_generator(0, "unused initial weights"))
+        algorithm.load_policy_state(tree["algorithm"])
+        normaliser = Normaliser(NormaliserConfig.model_validate(tree["normaliser_config"]), specs, num_envs=1)
+        normaliser.load_state(tree["normaliser"])
+        return cls(algorithm, normaliser, specs), tree["about"]
+
+
+class Agent:
+    """A policy that plays one env: ``agent.act(observation)`` gives an action for ``env.step``."""
+
+    def __init__(self, policy: Policy, about: dict[str, Any], env_space: Any, to_env_action: Any) -> None:
+        self.policy = policy
+        self.about = about
+        self._space = env_space
+        self._to_env_action = to_env_action
+        self._rng = make_generator(0, "agent")
+        self.reset()
+
+    def reset(self) -> None:
+        """Call at the start of every episode; forgets what happened before."""
+        self._carry = self.policy.initial_carry(1)
+        self._previous = self.policy.specs.action.zeros(1)
+        self._is_first = True
+
+    def act(self, observation: Any, deterministic: bool = True) -> Any:
+        """The action for this observation, in the env's own action space."""
+        row = {key: value[None] for key, value in flatten_observation(self._space, observation).items()}
+        row |= {
+            "reward": np.zeros(1, np.float32), "is_first": np.array([self._is_first]),
+            "terminated": np.zeros(1, bool), "truncated": np.zeros(1, bool), "previous_action": self._previous,
+        }  # fmt: skip
+        mode = Mode.EVALUATE if deterministic else Mode.COLLECT
+        action, self._carry, _ = self.policy.act(row, self._carry, Clock(), self._rng, mode)
+        self._previous, self._is_first = action, False
+        return self._to_env_action(action[0])

@@ -1,0 +1,83 @@
+"""Decides when a run is saved, what is saved with it, and which older checkpoints may go."""
+
+from __future__ import annotations
+
+from reverie.config.schema import CheckpointConfig
+from reverie.core.contracts import Stateful
+from reverie.core.types import State
+from reverie.log.sinks import JsonlSink
+from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
+from reverie.runs.folder import RunFolder, versions
+from reverie.runs.policies import PolicyShelf
+from reverie.training.session import Session
+
+
+class Checkpointer:
+    """Saves at the end of the first cycle past every interval of env steps or updates."""
+
+    def __init__(
+        self, folder: RunFolder, config: CheckpointConfig, session: Session, shelf: PolicyShelf, logs: JsonlSink
+    ) -> None:
+        self.folder = CheckpointFolder(folder.path)
+        self.config = config
+        self.session = session
+        self.shelf = shelf
+        self.logs = logs
+        self._intervals = self._passed()
+        self._newest: tuple[State, Checkpoint] | None = None
+
+    def parts(self) -> dict[str, Stateful]:
+        """What is saved: the session, and which policy is the best so far."""
+        return {**self.session.parts(), "policies": self.shelf}
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Put the session where the checkpoint was made."""
+        states = checkpoint.load_into(self.parts())
+        self.shelf.load_state(states.pop("policies"))
+        self.session.load_state(states)
+        self._intervals = self._passed()
+
+    def end_cycle(self, session: Session) -> None:
+        passed = self._passed()
+        if passed != self._intervals:
+            self._intervals = passed
+            self.save()
+
+    def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
+        """Evaluations change nothing that needs saving."""
+
+    def save(self) -> Checkpoint:
+        """Save now, unless nothing has happened since the last time, and let go of what is no longer needed."""
+        position = {"counters": self.session.counters.state(), "scheduler": self.session.scheduler.state()}
+        if self._newest is None or self._newest[0] != position:
+            self._newest = (position, self._save())
+        return self._newest[1]
+
+    def _save(self) -> Checkpoint:
+        about = {
+            "logs": self.logs.sync(),
+            "algorithm": self.session.config.algorithm.kind,
+            "env": self.session.config.env.id,
+            "versions": versions(),
+        }
+        checkpoint = self.folder.save(self.parts(), about)
+        kept = self._kept()
+        self.folder.tidy({c.name for c in kept})
+        self.shelf.tidy({str(c.read("policies")["best_name"]) for c in kept})
+        return checkpoint
+
+    def _kept(self) -> list[Checkpoint]:
+        known = self.folder.all()
+        kept = known[-self.config.keep_last :]
+        every = self.config.keep_every_steps
+        if every:
+            first_of_interval = {c.counters["env_steps"] // every: c for c in reversed(known)}
+            kept += [c for c in first_of_interval.values() if c not in kept]
+        return kept
+
+    def _passed(self) -> tuple[int, int]:
+        counters, config = self.session.counters, self.config
+        return (
+            counters.env_steps // config.every_steps if config.every_steps else 0,
+            counters.updates // config.every_updates if config.every_updates else 0,
+        )

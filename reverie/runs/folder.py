@@ -1,0 +1,171 @@
+"""Run folders: where a run lives on disk, what it says about itself, and how people name it.
+
+``runs/<env>-<variant>-s<seed>-<n>/`` holds config.yaml (rebuilds the run), manifest.json (who, where, with what),
+metrics.jsonl, scores.jsonl, machine.jsonl, run.log, status.json and the policies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from reverie.core.errors import RunError, nearest
+
+DEFAULT_RUNS_DIR = Path("runs")
+PACKAGES = ("reverie", "torch", "numpy", "gymnasium", "safetensors", "pydantic")
+
+
+class RunFolder:
+    """A run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.yaml"
+
+    def manifest(self) -> dict[str, Any]:
+        return read_json(self.path / "manifest.json")
+
+    def status(self) -> dict[str, Any]:
+        """How far the run is: state, env_steps, best_score, final_score."""
+        path = self.path / "status.json"
+        return read_json(path) if path.exists() else {"state": "created"}
+
+    def write_status(self, **values: Any) -> None:
+        write_json(self.path / "status.json", {**self.status(), **values})
+
+
+def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: list[str]) -> RunFolder:
+    """A new folder with its config and manifest."""
+    path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', spec)}-s{seed}")
+    (path / "config.yaml").write_text(config_yaml, encoding="utf-8")
+    manifest = {
+        "spec": spec, "seed": seed, "command": command, "created": time.time(),
+        "versions": versions(), "machine": machine(), "git": git_commit(),
+    }  # fmt: skip
+    write_diff(path)
+    write_json(path / "manifest.json", manifest)
+    return RunFolder(path)
+
+
+def find_run(name: str, runs_dir: Path | None = None) -> Path:
+    """The folder of a run: a path, its name, a unique beginning of it, ``@last`` or ``@best``."""
+    runs_dir = runs_dir or DEFAULT_RUNS_DIR
+    if (Path(name) / "config.yaml").exists():
+        return Path(name)
+    runs = list_runs(runs_dir)
+    if not runs:
+        raise RunError(f"There are no runs in '{runs_dir}'.", "Start one: reverie train CartPole-v1:ppo")
+    if name == "@last":
+        return max(runs, key=lambda run: run.manifest().get("created", 0)).path
+    if name == "@best":
+        return _best(runs).path
+    matches = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0].path
+    if matches:
+        names = ", ".join(run.name for run in matches[:8])
+        raise RunError(f"'{name}' could be several runs: {names}.", "Type a few more letters.")
+    raise RunError(f"There is no run '{name}' in '{runs_dir}'.", nearest(name, [run.name for run in runs]))
+
+
+def list_runs(runs_dir: Path) -> list[RunFolder]:
+    """All runs in a folder, by name."""
+    return [RunFolder(path.parent) for path in sorted(runs_dir.glob("*/manifest.json"))]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{path} cannot be read: not a mapping.")
+    return value
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a file so that a crash leaves either the old or the new one."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the bits of a result."""
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+
+
+def machine() -> dict[str, Any]:
+    """What kind of machine this is."""
+    return {
+        "system": platform.platform(), "processor": _processor(), "cores": os.cpu_count(),
+        "executable": Path(sys.executable).name,
+    }  # fmt: skip
+
+
+def git_commit() -> dict[str, Any]:
+    """The commit of the working directory's repository, if it is one, and whether anything is uncommitted."""
+    commit = _git("rev-parse", "HEAD")
+    return {"commit": commit, "is_clean": not _git("diff", "HEAD")} if commit else {}
+
+
+def write_diff(run: Path) -> None:
+    """Keep uncommitted changes with the run: the commit alone would not tell what was trained."""
+    if diff := _git("diff", "HEAD"):
+        (run / "uncommitted.diff").write_text(diff + "\n", encoding="utf-8")
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, errors="replace")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _claim_name(runs_dir: Path, stem: str) -> Path:
+    """The first free ``stem-n``; making the folder is what claims it, so parallel runs never share one."""
+    number = 1
+    while True:
+        path = runs_dir / f"{stem}-{number}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise RunError(
+                f"Cannot write into '{runs_dir}': {error.strerror}.", "Choose another folder with --runs-dir."
+            ) from error
+
+
+def _best(runs: list[RunFolder]) -> RunFolder:
+    scored = [(run.status().get("best_score"), run) for run in runs]
+    finished = [(score, run) for score, run in scored if score is not None]
+    if not finished:
+        raise RunError("No run has been evaluated yet, so there is no best one.", "Use @last, or a name.")
+    return max(finished, key=lambda pair: pair[0])[1]

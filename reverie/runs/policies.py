@@ -1,0 +1,67 @@
+"""The policies that a run keeps: the best by evaluation, and the last."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from reverie.core.errors import RunError
+from reverie.core.types import State
+from reverie.runs.folder import RunFolder
+from reverie.training.session import Session
+
+
+class PolicyShelf:
+    """Saves the policy whenever an evaluation beats the best so far, and at the end."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.best_score: float | None = None
+        self.best_name: str | None = None
+
+    def end_cycle(self, session: Session) -> None:
+        """Nothing to do: only evaluations matter here."""
+
+    def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
+        score = summary["return_mean"]
+        if self.best_score is not None and score <= self.best_score:
+            return
+        self.best_score = score
+        self.best_name = f"best-{session.counters.env_steps}"
+        self.save(session, self.best_name, summary)
+        self.folder.write_status(best_score=score, best_policy=self.best_name)
+
+    def save(self, session: Session, name: str, summary: dict[str, float] | None = None) -> None:
+        """Write the policy as it is now."""
+        about = {
+            "env": session.config.env.model_dump(mode="json"), "seed": session.config.seed,
+            "env_steps": session.counters.env_steps, "score": summary,
+        }  # fmt: skip
+        session.policy.save(self.folder.path / "policies" / name, about)
+
+    def state(self) -> State:
+        return {"best_score": self.best_score, "best_name": self.best_name}
+
+    def load_state(self, state: State) -> None:
+        self.best_score, self.best_name = state["best_score"], state["best_name"]
+        self.folder.write_status(best_score=self.best_score, best_policy=self.best_name)
+
+    def tidy(self, keep: set[str]) -> None:
+        """Delete former best policies, except those that a kept checkpoint calls the best."""
+        for path in (self.folder.path / "policies").glob("best-*"):
+            if path.name not in {*keep, self.best_name}:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def policy_folder(run: Path, which: str = "best") -> Path:
+    """The folder of a run's ``best`` or ``final`` policy; whichever there is, if only one."""
+    status: dict[str, Any] = RunFolder(run).status()
+    best = status.get("best_policy")
+    names = {"best": best, "final": "final"}
+    if which not in names:
+        raise RunError(f"A run keeps a 'best' and a 'final' policy, not '{which}'.")
+    for name in (names[which], best, "final"):
+        if name and name == Path(name).name and (run / "policies" / name / "policy.json").exists():
+            return run / "policies" / name
+    raise RunError(f"The run '{run.name}' has no policy yet.", "Let it train until its first evaluation.")

@@ -1,0 +1,150 @@
+"""Trees on disk without pickle: arrays go to ``<name>.safetensors``, everything else to ``<name>.json``.
+
+In the JSON an array is a reference ``{"__array__": key}``, and arrays that never change again
+(:class:`reverie.core.types.Sealed`) are references ``{"__sealed__": file}`` into a store that checkpoints share.
+Nothing that is read can run code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from reverie.core.errors import RunError
+from reverie.core.types import Row, Sealed, State
+
+ARRAY, SEALED = "__array__", "__sealed__"
+SEALED_FILE = re.compile(r"^[A-Za-z0-9_-]+\.[0-9a-f]{32}$")
+
+
+class SealedStore:
+    """A folder of arrays that are written once, named after their content."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, sealed: Sealed) -> str:
+        """Write the arrays if they are not there yet; the name to ask for."""
+        name = f"{sealed.name}.{sealed.digest}"
+        path = self._path(name)
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(".new")
+            write_bytes(temporary, save(_contiguous(sealed.arrays)))
+            os.replace(temporary, path)
+        return name
+
+    def get(self, name: str) -> Sealed:
+        path = self._path(name)
+        arrays = load(path.read_bytes())
+        sealed = Sealed(name.partition(".")[0], arrays)
+        if f"{sealed.name}.{sealed.digest}" != name:
+            raise ValueError(f"{path} is not what was saved: its hash differs")
+        return sealed
+
+    def delete_except(self, names: set[str]) -> None:
+        for path in self.folder.glob("*.safetensors"):
+            if path.stem not in names:
+                path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        if not SEALED_FILE.match(name):
+            raise ValueError(f"'{name}' is not the name of saved arrays")
+        return self.folder / f"{name}.safetensors"
+
+
+def write_tree(path: Path, tree: State, store: SealedStore | None = None) -> list[str]:
+    """Write ``path.json`` and, if there are arrays, ``path.safetensors``; the names of sealed arrays it uses."""
+    writer = _Writer(store)
+    plain = writer.split(tree, "")
+    if writer.arrays:
+        write_bytes(_named(path, "safetensors"), save(_contiguous(writer.arrays)))
+    write_bytes(_named(path, "json"), json.dumps(plain).encode())
+    return writer.sealed
+
+
+def read_tree(path: Path, store: SealedStore | None = None) -> State:
+    """What ``write_tree`` wrote."""
+    try:
+        plain = json.loads(_named(path, "json").read_bytes())
+        array_path = _named(path, "safetensors")
+        arrays = load(array_path.read_bytes()) if array_path.exists() else {}
+        tree = _join(plain, arrays, store)
+    except FileNotFoundError as error:
+        raise RunError(f"{error.filename} is missing.") from error
+    except (ValueError, KeyError, TypeError, RecursionError, OSError, SafetensorError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not isinstance(tree, dict):
+        raise RunError(f"{path}.json is damaged: not a mapping.")
+    return tree
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file and make sure that it is on the disk."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Make sure that the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _Writer:
+    """Takes a tree apart: arrays and sealed arrays to their places, the rest stays."""
+
+    def __init__(self, store: SealedStore | None) -> None:
+        self.store = store
+        self.arrays: Row = {}
+        self.sealed: list[str] = []
+
+    def split(self, node: Any, path: str) -> Any:
+        if isinstance(node, dict):
+            return {str(key): self.split(value, f"{path}/{key}") for key, value in node.items()}
+        if isinstance(node, list | tuple):
+            return [self.split(value, f"{path}/{i}") for i, value in enumerate(node)]
+        if isinstance(node, Sealed):
+            if self.store is None:
+                return self.split(node.arrays, path)
+            self.sealed.append(self.store.put(node))
+            return {SEALED: self.sealed[-1]}
+        if hasattr(node, "detach"):  # a tensor, e.g. in a carry; this package does not import torch
+            node = node.detach().cpu().numpy()
+        if isinstance(node, np.ndarray):
+            self.arrays[path] = node
+            return {ARRAY: path}
+        return node.item() if isinstance(node, np.generic) else node
+
+
+def _join(node: Any, arrays: Row, store: SealedStore | None) -> Any:
+    if isinstance(node, dict):
+        if set(node) == {ARRAY}:
+            return arrays[node[ARRAY]].copy()
+        if set(node) == {SEALED}:
+            if store is None:
+                raise ValueError("it refers to saved arrays outside of itself")
+            return store.get(node[SEALED])
+        return {key: _join(value, arrays, store) for key, value in node.items()}
+    return [_join(value, arrays, store) for value in node] if isinstance(node, list) else node
+
+
+def _contiguous(arrays: Row) -> Row:
+    """safetensors writes a buffer as it lies in memory, so every array must be contiguous."""
+    return {key: array if array.flags.c_contiguous else array.copy(order="C") for key, array in arrays.items()}
+
+
+def _named(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}.{ending}")

@@ -1,0 +1,121 @@
+"""Plays episodes with a fixed policy on envs of its own and sums up the scores.
+
+Episode i always starts from the seed (run seed, "evaluate", i) and the policy draws from (run seed, "evaluate",
+number of the evaluation), so evaluation has no state that a checkpoint would have to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from reverie.config.schema import EvaluateConfig
+from reverie.core.contracts import Vector
+from reverie.core.rng import make_generator
+from reverie.core.types import Array, Clock, Mode, State, is_last
+from reverie.policy import Policy
+
+BOOTSTRAP_DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class EpisodeScore:
+    """One finished episode."""
+
+    episode: int
+    total: float
+    length: int
+    logs: dict[str, float] = field(default_factory=dict)
+
+
+class Evaluator:
+    """Plays on one vector of envs that is kept, but set back to episode 0 before every evaluation."""
+
+    def __init__(self, config: EvaluateConfig, seed: int, make_vector: Callable[[int], Vector]) -> None:
+        self.config = config
+        self.seed = seed
+        self.make_vector = make_vector
+        self._vectors: dict[int, tuple[Vector, State]] = {}
+
+    def evaluate(self, policy: Policy, episodes: int, clock: Clock) -> list[EpisodeScore]:
+        """Scores of the policy as it is now."""
+        rng = make_generator(self.seed, "evaluate", clock.env_steps, clock.updates)
+        mode = Mode.COLLECT if self.config.sample else Mode.EVALUATE
+        return play(policy, self._fresh_vector(min(episodes, self.config.num_envs)), episodes, clock, rng, mode)
+
+    def close(self) -> None:
+        for vector, _ in self._vectors.values():
+            vector.close()
+        self._vectors = {}
+
+    def _fresh_vector(self, num_envs: int) -> Vector:
+        if num_envs not in self._vectors:
+            vector = self.make_vector(num_envs)
+            self._vectors[num_envs] = (vector, vector.state())
+        vector, unused = self._vectors[num_envs]
+        vector.load_state(unused)
+        return vector
+
+
+def play(
+    policy: Policy, vector: Vector, episodes: int, clock: Clock, rng: np.random.Generator, mode: Mode
+) -> list[EpisodeScore]:
+    """Play ``episodes`` episodes, spread evenly over the envs; env i plays numbers i, i + N, i + 2N ..."""
+    count = vector.num_envs
+    quota = np.array([len(range(env, episodes, count)) for env in range(count)])
+    finished, lengths = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    returns = np.zeros(count)
+    scores: list[EpisodeScore] = []
+    carry = policy.initial_carry(count)
+    action = policy.specs.action.zeros(count)
+    row = vector.reset()
+    while (finished < quota).any():
+        action, carry, _ = policy.act({**row, "previous_action": action}, carry, clock, rng, mode)
+        row = vector.step(action)
+        returns = np.where(row["is_first"], 0.0, returns + row["reward"])
+        lengths = np.where(row["is_first"], 0, lengths + 1)
+        for env in np.flatnonzero(is_last(row) & (finished < quota)):
+            logs = {key: float(row[key][env]) for key in row if key.startswith("log/")}
+            number = int(env + finished[env] * count)
+            scores.append(EpisodeScore(number, float(returns[env]), int(lengths[env]), logs))
+            finished[env] += 1
+    return sorted(scores, key=lambda score: score.episode)
+
+
+def summarise(scores: Sequence[EpisodeScore], seed: int) -> dict[str, float]:
+    """Mean, deviation, interquartile mean, extremes and a bootstrap interval of the mean."""
+    returns = np.array([score.total for score in scores])
+    low, high = bootstrap_interval(returns, seed)
+    summary = {
+        "episodes": float(len(returns)),
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "return_iqm": interquartile_mean(returns),
+        "return_min": float(returns.min()),
+        "return_max": float(returns.max()),
+        "return_low": low,
+        "return_high": high,
+        "length_mean": float(np.mean([score.length for score in scores])),
+    }
+    for key in sorted({key for score in scores for key in score.logs}):
+        summary[key] = float(np.mean([score.logs[key] for score in scores]))
+    return summary
+
+
+def interquartile_mean(values: Array) -> float:
+    """Mean of the middle half; values at its two edges count by the share that lies inside."""
+    ordered = np.sort(values)
+    cut = len(ordered) / 4
+    edges = np.arange(len(ordered))
+    inside = np.clip(np.minimum(edges + 1, len(ordered) - cut) - np.maximum(edges, cut), 0, None)
+    return float(np.average(ordered, weights=inside))
+
+
+def bootstrap_interval(values: Array, seed: int, level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean."""
+    rng = make_generator(seed, "bootstrap")
+    draws = rng.choice(values, (BOOTSTRAP_DRAWS, len(values))).mean(1)
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

@@ -1,0 +1,59 @@
+"""What a run would do, worked out from its config alone: ``reverie train ... --dry-run``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from reverie.config.schema import RunConfig
+from reverie.training.phases import Hook, Phase, flatten_phases
+
+
+def make_plan(config: RunConfig) -> dict[str, Any]:
+    """The phases in order, with what one cycle does and about how many there are."""
+    phases = [_plan_phase(phase) for phase in flatten_phases(config.phases)]
+    return {
+        "env": config.env.id, "algorithm": config.algorithm.kind, "seed": config.seed,
+        "num_envs": config.env.num_envs, "vector": config.env.vector, "device": config.backend.device,
+        "threads": config.backend.threads, "env_steps": config.horizon_steps, "phases": phases,
+    }  # fmt: skip
+
+
+def plan_lines(plan: dict[str, Any]) -> list[str]:
+    """The plan as text."""
+    lines = [
+        f"{plan['env']} with {plan['algorithm']}, seed {plan['seed']}",
+        f"{plan['num_envs']} envs ({plan['vector']}), {plan['device']}, {plan['threads']} thread(s),"
+        f" {plan['env_steps']:,} env steps",
+    ]
+    for number, phase in enumerate(plan["phases"], 1):
+        cycles = f", about {phase['cycles']:,} cycles" if phase["cycles"] else ""
+        lines.append(f"{number}. {phase['name']} ({phase['type']}): {phase['duration']}{cycles}")
+        lines += [f"     {hook}" for hook in phase["hooks"]]
+        lines += [f"     until {phase['until']}"] if phase["until"] else []
+    return lines
+
+
+def _plan_phase(phase: Phase) -> dict[str, Any]:
+    amounts = {
+        "env steps": phase.duration_steps, "updates": phase.duration_updates, "cycles": phase.duration_cycles,
+    }  # fmt: skip
+    duration = ", ".join(f"{amount:,} {unit}" for unit, amount in amounts.items() if amount is not None)
+    until = phase.until.model_dump(exclude_none=True) if phase.until else None
+    return {
+        "name": phase.name, "type": phase.type, "duration": duration, "cycles": _cycles(phase),
+        "hooks": [_describe(hook) for hook in phase.hooks], "until": until,
+    }  # fmt: skip
+
+
+def _cycles(phase: Phase) -> int | None:
+    """At least this many; resets take rows but no env steps, so really a few more."""
+    if phase.duration_cycles is not None:
+        return phase.duration_cycles
+    rows = next((hook.rows for hook in phase.hooks if hook.name == "collect"), None)
+    return math.ceil(phase.duration_steps / rows) if rows and phase.duration_steps else None
+
+
+def _describe(hook: Hook) -> str:
+    amounts = hook.model_dump()[hook.name]
+    return hook.name + "".join(f"  {key.replace('_', ' ')} {value:,}" for key, value in amounts.items())

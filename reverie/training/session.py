@@ -1,0 +1,102 @@
+"""A run in memory: every part that has memory, listed once. What is not listed here is not saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reverie.config.schema import RunConfig
+from reverie.core.contracts import Algorithm, Buffer, Controller, Stateful, Vector
+from reverie.core.counters import Counters
+from reverie.core.rng import Streams
+from reverie.core.types import State
+from reverie.data.normaliser import Normaliser
+from reverie.envs.config import EnvConfig
+from reverie.log.recorder import Recorder
+from reverie.policy import Policy
+from reverie.training.collector import Collector
+from reverie.training.phases import Phase
+from reverie.training.scheduler import Scheduler
+
+
+@dataclass
+class Factories:
+    """How to make parts anew in the middle of a run; filled in by :mod:`reverie.config.build`."""
+
+    vector: Callable[[EnvConfig, str], Vector]
+    algorithm: Callable[[], Algorithm]
+    controller: Callable[[str], Controller]
+    phase_config: Callable[[Phase], RunConfig]
+
+
+@dataclass
+class Session:
+    """The parts of a run and how a phase sets them up."""
+
+    config: RunConfig
+    streams: Streams
+    counters: Counters
+    scheduler: Scheduler
+    algorithm: Algorithm
+    normaliser: Normaliser
+    buffers: dict[str, Buffer]
+    vector: Vector
+    collector: Collector
+    recorder: Recorder
+    policy: Policy
+    factories: Factories
+    env_config: EnvConfig
+
+    def parts(self) -> dict[str, Stateful]:
+        """Everything with memory, in the order in which it is loaded."""
+        buffers = {f"buffer_{name}": buffer for name, buffer in self.buffers.items()}
+        return {
+            "counters": self.counters, "streams": self.streams, "scheduler": self.scheduler,
+            "algorithm": self.algorithm, "normaliser": self.normaliser, **buffers,
+            "vector": self.vector, "collector": self.collector, "recorder": self.recorder,
+        }  # fmt: skip
+
+    def state(self) -> dict[str, State]:
+        return {name: part.state() for name, part in self.parts().items()}
+
+    def load_state(self, state: dict[str, State]) -> None:
+        self.scheduler.load_state(state["scheduler"])
+        if self.scheduler.phase is not None and self.scheduler.entered:
+            self._apply(self.scheduler.phase)
+        for name, part in self.parts().items():
+            part.load_state(state[name])
+
+    def enter(self, phase: Phase, previous: Phase | None) -> None:
+        """Set everything up for a phase: drop what the one before does not keep, apply overrides, start the envs."""
+        kept = previous.keep if previous is not None else phase.keep
+        if "algorithm" not in kept:
+            self._replace_algorithm()
+        if "normaliser" not in kept:
+            self.normaliser.reset()
+        if "buffer" not in kept and previous is not None:
+            self.buffers[previous.buffer].clear()
+        changed = self._apply(phase)
+        if changed or not self.collector.now or "episodes" not in kept:
+            self.collector.restart()
+        self.recorder.phase = phase.name
+
+    def close(self) -> None:
+        self.vector.close()
+        self.recorder.close()
+
+    def _apply(self, phase: Phase) -> bool:
+        """Put the phase's config and controller in place; whether the envs were made anew."""
+        config = self.factories.phase_config(phase)
+        self.algorithm.config = config.algorithm
+        self.collector.controller = self.factories.controller(phase.controller) if phase.controller else None
+        if config.env == self.env_config:
+            return False
+        self.vector.close()
+        # A stream of its own, so that no episode of another phase is played again.
+        self.vector = self.factories.vector(config.env, f"collect/{self.scheduler.index}")
+        self.collector.vector = self.vector
+        self.env_config = config.env
+        return True
+
+    def _replace_algorithm(self) -> None:
+        self.algorithm = self.policy.algorithm = self.factories.algorithm()

@@ -1,0 +1,83 @@
+"""Whatever collect and update change must come back from ``state()``: a forgotten attribute fails here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reverie.api import make_config
+from reverie.config.build import build, build_evaluator
+from reverie.core.counters import Counters
+from reverie.runs.storage import read_tree, write_tree
+from reverie.training.orchestrator import Orchestrator
+from reverie.training.session import Session
+from tests.contracts.reachable import reachable
+
+CASES = {
+    "ppo": ("CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=64", "algorithm.epochs=2"),
+    "ppo with a normaliser and smooth noise": (
+        "Pendulum-v1:ppo", "env.num_envs=2", "phases.0.hooks.0.collect.rows=100", "algorithm.epochs=1",
+        "normaliser.observation=rolling", "normaliser.reward=true",
+    ),
+    "ppo with a convolution": (
+        "Reverie/Motion-v0:ppo", "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1",
+        "algorithm.optimizer.kind=adamw",
+    ),
+}  # fmt: skip
+
+
+def is_void(path: str, values: dict[str, str]) -> bool:
+    """Gradients are zeroed before they are used, and an env that waits for its reset has nothing to keep."""
+    episode = "/".join(path.split("/")[:3])
+    waits = path.startswith("/_episodes/") and values[f"{episode}/pending"] == "True"
+    return path.endswith("grad") or (waits and path not in (f"{episode}/pending", f"{episode}/number"))
+
+
+def everything(session: Session) -> dict[str, dict[str, str]]:
+    parts = session.parts()
+    return {name: reachable(part, parts.values()) for name, part in parts.items()}
+
+
+def run_until(session: Session, cycles: int) -> None:
+    evaluator = build_evaluator(session.config)
+    Orchestrator(session, evaluator, [], lambda: session.counters.cycles >= cycles).run()
+    evaluator.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_that_changes_is_in_the_state(case: str, tmp_path: Path) -> None:
+    config = make_config(CASES[case][0], CASES[case][1:], seed=5)
+    session = build(config)
+    run_until(session, 1)
+    before = everything(session)
+    run_until(session, 3)
+    after = everything(session)
+    write_tree(tmp_path / "state", session.state())
+    session.close()
+
+    restored = build(config)
+    restored.load_state(read_tree(tmp_path / "state"))
+    found = everything(restored)
+    restored.close()
+    for name in after:
+        changed = [path for path in after[name] if after[name][path] != before[name].get(path)]
+        lost = [
+            path for path in changed
+            if not is_void(path, after[name]) and found[name].get(path) != after[name][path]
+        ]  # fmt: skip
+        assert not lost, f"{name} forgets {lost}"
+    assert after["algorithm"] != before["algorithm"]
+    assert after["collector"] != before["collector"]
+
+
+def test_a_forgotten_attribute_is_noticed() -> None:
+    counters = Counters(env_steps=3)
+    counters.forgotten = 1  # type: ignore[attr-defined]
+    before = reachable(counters)
+    counters.forgotten = 2  # type: ignore[attr-defined]
+    restored = Counters()
+    restored.load_state({"env_steps": 3})
+    changed = [path for path, value in reachable(counters).items() if value != before[path]]
+    assert changed == ["/forgotten"]
+    assert reachable(restored).get("/forgotten") != reachable(counters)["/forgotten"]

@@ -1,0 +1,208 @@
+"""Configs whose parts are valid but do not fit together; each problem says how to put it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reverie.config.checks import check_config
+from reverie.config.overrides import phase_config
+from reverie.config.tree import Tree
+from reverie.config.validate import load_config
+from reverie.core.errors import ConfigError
+from reverie.training.phases import Phase
+
+Make = Callable[..., Tree]
+COLLECT: dict[str, Any] = {"collect": {"rows": 64}}
+
+
+def phase(*hooks: Any, **values: Any) -> dict[str, Any]:
+    """An online phase of 100 steps, unless told otherwise."""
+    if not any(key.startswith("duration") for key in values):
+        values["duration_steps"] = 100
+    return {"name": "p", "hooks": list(hooks), **values}
+
+
+def findings(tree: Tree) -> list[str]:
+    try:
+        check_config(load_config(tree))
+    except ConfigError as error:
+        lines = str(error).splitlines()
+        return [line.strip() for line in lines[1:]] if len(lines) > 1 else lines
+    return []
+
+
+@pytest.mark.parametrize("words", [(), ("two",)])
+def test_sound_configs_pass(toy_tree: Make, words: tuple[str, ...]) -> None:
+    assert findings(toy_tree(*words)) == []
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        [phase(COLLECT), phase("update", type="offline", duration_updates=9)],
+        [phase({"collect": {"episodes": 8}}, {"update": {"train_ratio": 32}}, "update_model")],
+        [{"name": "loop", "repeat": 2, "phases": [phase(COLLECT), phase("update_model", duration_cycles=3)]}],
+        [phase(COLLECT, duration_steps=100, until={"metric": "collect/return_mean", "at_least": 1})],
+        [phase({"evaluate": {"episodes": 3}}, type="eval_only", duration_cycles=1)],
+        [phase(COLLECT, overrides={"algorithm.gamma": 0.5, "env.kwargs": {"a": 1}})],
+        [phase(COLLECT, controller="random"), phase(COLLECT, controller="my_module.MyController")],
+    ],
+)
+def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
+    assert findings({**toy_tree(), "phases": phases}) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "key", "what", "fix"),
+    [
+        (phase(COLLECT, "update_modl"), "hooks.1.update_modl", "no hook 'update_modl'", "'update_model'"),
+        (phase("collect"), "hooks.0.collect", "does not say how much", "rows: ... or episodes: ..."),
+        (phase({"collect": {"rows": 64, "episodes": 4}}), "hooks.0.collect", "cannot both hold", "Keep one"),
+        (phase({"collect": {"rows": 66}}), "hooks.0.collect.rows", "shared equally by 4 envs", "Write 64 or 68"),
+        (phase({"collect": {"rows": 3}}), "hooks.0.collect.rows", "shared equally by 4 envs", "Write 4,"),
+        (phase({"collect": {"episodes": 5}}), "hooks.0.collect.episodes", "5 cannot be shared", "Write 4 or 8"),
+        (
+            phase({"collect": {"rows": 64, "updates": 4}}),
+            "hooks.0.collect.updates",
+            "not counted in",
+            "rows or episodes",
+        ),
+        (
+            phase(COLLECT, {"update": {"updates": 1, "train_ratio": 2}}),
+            "hooks.1.update",
+            "updates and train_ratio cannot both hold",
+            "Keep one",
+        ),
+        (phase(COLLECT, {"update": {"rows": 4}}), "hooks.1.update.rows", "not counted in rows", "It takes updates"),
+        (phase(COLLECT, "evaluate"), "hooks.1.evaluate", "does not say how much", "episodes: ..."),
+        (
+            phase(COLLECT, {"evaluate": {"episodes": 1, "every_steps": 5, "every_cycles": 5}}),
+            "hooks.1.evaluate.every_cycles",
+            "every_steps and every_cycles",
+            "Keep one",
+        ),
+        (
+            phase({"evaluate": {"episodes": 1, "every_steps": 5}}, "update", type="offline", duration_updates=9),
+            "hooks.0.evaluate.every_steps",
+            "makes env steps",
+            "every_updates",
+        ),
+        (
+            phase(COLLECT, {"evaluate": {"episodes": 1, "every_updates": 5}}),
+            "hooks.1.evaluate.every_updates",
+            "makes updates",
+            "every_steps",
+        ),
+        (phase(COLLECT, type="offline"), "hooks.0.collect", "offline phase does not collect", "type: online"),
+        (phase(COLLECT, type="eval_only"), "hooks.0.collect", "eval_only phase only evaluates", "type: online"),
+        (phase("update", type="offline"), "duration_steps", "never end", "duration_updates"),
+        (phase(COLLECT, duration_updates=5), "duration_updates", "never end", "Add an update hook"),
+        (phase(COLLECT, duration_steps=None), "", "has no duration", "duration_cycles"),
+        (phase(COLLECT, duration_steps=5, duration_cycles=5), "duration_cycles", "cannot both hold", "Keep one"),
+        (phase(duration_cycles=1), "hooks", "does nothing", "collect: {rows: 64}"),
+        (
+            phase("update", COLLECT),
+            "hooks.0.update",
+            "before there can be data in buffer 'main'",
+            "collect hook before",
+        ),
+        (phase(COLLECT, buffer="mian"), "buffer", "no buffer 'mian'", "'main'"),
+        (phase(COLLECT, controller="randm"), "controller", "no controller 'randm'", "'random'"),
+        (phase(COLLECT, keep=["algoritm"]), "keep", "'algoritm'", "'algorithm'"),
+        (phase(COLLECT, repeat=3), "repeat", "nothing to repeat", "below 'phases:'"),
+        (phase(COLLECT, overrides={"algorithm.gama": 1}), "overrides.algorithm.gama", "no key", "'gamma'"),
+        (phase(COLLECT, overrides={"algorithm.gamma": 7}), "overrides", "must be at most 1", "overrides of phase 'p'"),
+        (
+            phase(COLLECT, overrides={"algorithm.part.units": [1]}),
+            "overrides.algorithm.part.units",
+            "built once",
+            "env.*",
+        ),
+        (
+            phase(COLLECT, overrides={"algorithm.kind": "other"}),
+            "overrides.algorithm.kind",
+            "built once",
+            "algorithm.*",
+        ),
+        (phase(COLLECT, overrides={"seed": 1}), "overrides.seed", "cannot set 'seed'", "Allowed are env.*"),
+        (phase(COLLECT, overrides={"env.num_envs": 8}), "overrides.env.num_envs", "number of envs", "whole run"),
+        (
+            phase(COLLECT, until={"metric": "return", "at_least": 1}),
+            "until.metric",
+            "no metric is called 'return'",
+            "collect/",
+        ),
+        (
+            phase(COLLECT, until={"metric": "evaluate/return_mean", "at_least": 1}),
+            "until.metric",
+            "no hook 'evaluate'",
+            "Add the hook 'evaluate'",
+        ),
+    ],
+)
+def test_a_problem_names_its_key_and_its_fix(toy_tree: Make, broken: Any, key: str, what: str, fix: str) -> None:
+    (line,) = findings({**toy_tree(), "phases": [broken]})
+    assert line.startswith(f"phases.0.{key}" if key else "phases.0:")
+    assert what in line
+    assert fix in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("hooks", [COLLECT]), ("duration_steps", 5), ("controller", "random"), ("type", "offline")]
+)
+def test_a_loop_only_repeats(toy_tree: Make, name: str, value: Any) -> None:
+    loop = {"name": "loop", "repeat": 2, "phases": [phase(COLLECT)], name: value}
+    (line,) = findings({**toy_tree(), "phases": [loop]})
+    assert line.startswith(f"phases.0.{name}")
+    assert f"Move {name} into them" in line
+
+
+def test_inner_phases_are_checked_under_their_own_keys(toy_tree: Make) -> None:
+    loop = {"name": "loop", "repeat": 2, "phases": [phase(COLLECT), phase("collect")]}
+    (line,) = findings({**toy_tree(), "phases": [loop]})
+    assert line.startswith("phases.0.phases.1.hooks.0.collect:")
+
+
+def test_data_of_another_buffer_does_not_count(toy_tree: Make) -> None:
+    tree = toy_tree("buffers.side=toy_buffer")
+    tree["phases"] = [phase(COLLECT, buffer="side"), phase("update", buffer="main", duration_updates=3)]
+    (line,) = findings(tree)
+    assert line.startswith("phases.1.hooks.0.update")
+    tree["phases"][1]["buffer"] = "side"
+    assert findings(tree) == []
+
+
+def test_a_buffer_that_is_not_kept_is_empty_again(toy_tree: Make) -> None:
+    phases = [phase(COLLECT, keep=["algorithm"]), phase("update", duration_updates=3)]
+    (line,) = findings({**toy_tree(), "phases": phases})
+    assert line.startswith("phases.1.hooks.0.update")
+
+
+def test_early_stop_needs_a_goal_and_an_evaluation(toy_tree: Make) -> None:
+    assert findings(toy_tree("early_stop=solved")) == []
+    (line,) = findings(toy_tree("early_stop=solved", "env.spec.solved_at=null"))
+    assert "env.spec.solved_at" in line
+    (line,) = findings({**toy_tree("early_stop=solved"), "phases": [phase(COLLECT)]})
+    assert "no phase evaluates" in line
+
+
+def test_all_findings_come_together_with_their_sources(toy_tree: Make) -> None:
+    tree = toy_tree("phases.0.hooks.0.collect.rows=66", "phases.0.buffer=none")
+    with pytest.raises(ConfigError, match="2 problems") as caught:
+        check_config(load_config(tree), {"phases.0.buffer": "command line"})
+    assert "phases.0.buffer (command line): there is no buffer 'none'" in str(caught.value)
+
+
+def test_the_config_of_a_phase_has_its_overrides_and_nothing_else(toy_tree: Make) -> None:
+    config = load_config(toy_tree())
+    overrides = {"algorithm.gamma": 0.5, "algorithm.learning_rate": 1e-5, "env.kwargs.speed": 3}
+    changed = phase_config(config, Phase(name="p", overrides=overrides))
+    assert changed.env.kwargs == {"speed": 3}
+    assert changed.algorithm.gamma == 0.5  # type: ignore[attr-defined]
+    assert changed.algorithm.learning_rate.start == 1e-5  # type: ignore[attr-defined]
+    assert changed.model_copy(update={"env": config.env, "algorithm": config.algorithm}) == config
+    assert config.env.kwargs == {}
+    assert phase_config(config, Phase(name="p")) is config

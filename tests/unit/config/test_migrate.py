@@ -1,0 +1,52 @@
+"""Old files are brought up to date; newer ones are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reverie.config import migrate as module
+from reverie.config.migrate import migrate
+from reverie.config.schema import SCHEMA_VERSION
+from reverie.core.errors import ConfigError
+
+
+def test_a_file_without_a_version_is_version_0() -> None:
+    old = {"seed": 1, "algorithm": {"kind": "toy", "lr": 0.1}}
+    tree, notes = migrate(old)
+    assert tree == {"seed": 1, "algorithm": {"kind": "toy", "learning_rate": 0.1}, "schema_version": SCHEMA_VERSION}
+    assert notes == ["algorithm.lr is now called algorithm.learning_rate."]
+    assert old["algorithm"] == {"kind": "toy", "lr": 0.1}
+
+
+def test_the_newer_name_wins_over_the_old_one() -> None:
+    tree, notes = migrate({"algorithm": {"lr": 0.1, "learning_rate": 0.2}})
+    assert tree["algorithm"] == {"learning_rate": 0.2}
+    assert "dropped" in notes[0]
+
+
+@pytest.mark.parametrize("old", [{}, {"algorithm": "toy"}, {"algorithm": {"kind": "toy"}}])
+def test_files_without_the_old_key_only_get_a_version(old: dict[str, Any]) -> None:
+    assert migrate(old) == ({**old, "schema_version": SCHEMA_VERSION}, [])
+
+
+def test_a_current_file_is_left_alone() -> None:
+    tree = {"schema_version": SCHEMA_VERSION, "algorithm": {"lr": 0.1}}
+    assert migrate(tree) == (tree, [])
+
+
+def test_a_newer_file_is_refused() -> None:
+    with pytest.raises(ConfigError, match="made by a newer Reverie") as caught:
+        migrate({"schema_version": SCHEMA_VERSION + 1})
+    assert "Update" in caught.value.fix
+
+
+@pytest.mark.parametrize("version", ["1", -1, True, None, 1.5])
+def test_a_version_must_be_a_number(version: object) -> None:
+    with pytest.raises(ConfigError, match="not a version"):
+        migrate({"schema_version": version})
+
+
+def test_every_old_version_has_its_migration() -> None:
+    assert sorted(module.MIGRATIONS) == list(range(SCHEMA_VERSION))

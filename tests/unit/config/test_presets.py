@@ -1,0 +1,95 @@
+"""Finding presets, and every preset that the package ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reverie.config import presets
+from reverie.config.checks import check_config
+from reverie.config.compose import compose
+from reverie.config.resolve import resolve_numbers, step_budget
+from reverie.config.validate import load_config
+from reverie.core.errors import ConfigError
+
+SHIPPED = [
+    (name.relative_to(presets.PACKAGE_PRESETS / "env").with_suffix("").as_posix())
+    for name in sorted((presets.PACKAGE_PRESETS / "env").rglob("*.yaml"))
+]
+SPECS = [f"{env}:{variant}" for env in SHIPPED for variant in presets.variant_names(env)]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_shipped_variant_is_a_valid_run(spec: str) -> None:
+    composed = compose(spec, [])
+    config = load_config(resolve_numbers(composed.tree, composed.sources), composed.sources)
+    check_config(config, composed.sources)
+    assert composed.notes == []
+    assert spec == f"{config.env.id}:{config.algorithm.kind}"
+    assert config.env.spec.summary
+    assert step_budget(config.phases) == config.horizon_steps > 0
+
+
+@pytest.mark.parametrize("name", [n for n in presets.preset_names() if n.startswith("size/")])
+def test_every_shipped_size_changes_all_networks(name: str) -> None:
+    before = load_config(compose("CartPole-v1:ppo", []).tree)
+    config = load_config(compose("CartPole-v1:ppo", [name]).tree)
+    assert config.algorithm.network.units != before.algorithm.network.units  # type: ignore[attr-defined]
+
+
+def test_what_was_said_to_an_automatic_network_holds_for_the_one_that_is_named() -> None:
+    composed = compose("CartPole-v1:ppo", ["small", "algorithm.network.kind=mlp"])
+    assert composed.tree["algorithm"]["network"]["units"] == [32, 32]
+    assert composed.notes == []
+
+
+def test_the_users_file_goes_before_ours(toy: Path) -> None:
+    (toy / "presets/env/CartPole-v1.yaml").write_text("env.num_envs: 3\nvariants: {toy: {}}\n")
+    composed = compose("CartPole-v1:toy", [])
+    assert composed.tree["env"]["num_envs"] == 3
+    assert composed.sources["env.num_envs"] == "./presets/env/CartPole-v1.yaml"
+
+
+def test_a_preset_may_be_a_path(toy: Path) -> None:
+    (toy / "sub").mkdir()
+    (toy / "sub/mine.yaml").write_text("seed: 5\n")
+    composed = compose("Toy-v0:toy", ["sub/mine.yaml"])
+    assert (composed.tree["seed"], composed.sources["seed"]) == (5, "sub/mine.yaml")
+
+
+def test_an_unknown_preset_is_answered_with_a_near_one() -> None:
+    with pytest.raises(ConfigError, match="no preset called 'tinny'") as caught:
+        compose("Toy-v0:toy", ["tinny"])
+    assert "'tiny'" in caught.value.fix
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.yaml"):
+        compose("Toy-v0:toy", ["nothing.yaml"])
+
+
+def test_a_name_in_two_folders_needs_its_folder(toy: Path) -> None:
+    (toy / "presets/phases/tiny.yaml").write_text("seed: 5\n")
+    with pytest.raises(ConfigError, match="not unique") as caught:
+        compose("Toy-v0:toy", ["tiny"])
+    assert "phases/tiny or size/tiny" in caught.value.fix
+    assert compose("Toy-v0:toy", ["phases/tiny"]).tree["seed"] == 5
+
+
+@pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text\n"])
+def test_a_preset_must_hold_keys(toy: Path, text: str) -> None:
+    (toy / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"mine\.yaml must hold keys"):
+        compose("Toy-v0:toy", ["mine.yaml"])
+
+
+def test_an_empty_preset_changes_nothing(toy: Path) -> None:
+    (toy / "mine.yaml").write_text("# nothing\n")
+    assert compose("Toy-v0:toy", ["mine.yaml"]).tree == compose("Toy-v0:toy", []).tree
+
+
+def test_variants_must_be_a_mapping(toy: Path) -> None:
+    (toy / "presets/env/Bad-v0.yaml").write_text("variants: [toy]\n")
+    with pytest.raises(ConfigError, match="'variants' in the preset of Bad-v0"):
+        compose("Bad-v0:toy", [])

@@ -1,0 +1,142 @@
+"""What is decided when a run is created: budgets, horizons, schedules, the machine."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+
+from reverie.config.resolve import resolve_auto, resolve_numbers, round_up, set_budget
+from reverie.config.tree import Tree
+from reverie.core.errors import ConfigError
+
+Make = Callable[..., Tree]
+LOOP = [
+    {"name": "prefill", "hooks": [{"collect": {"rows": 64}}], "duration_steps": 100},
+    {
+        "name": "loop",
+        "repeat": 3,
+        "phases": [
+            {"name": "a", "hooks": [{"collect": {"rows": 64}}], "duration_steps": 200},
+            {"name": "b", "hooks": ["update"], "duration_updates": 5},
+        ],
+    },
+    {"name": "end", "type": "eval_only", "hooks": [{"evaluate": {"episodes": 4}}], "duration_cycles": 1},
+]
+
+
+def loop_tree(toy_tree: Make) -> Tree:
+    return {**toy_tree(), "phases": copy.deepcopy(LOOP)}
+
+
+def summary(tree: Tree) -> list[tuple[str, int | None]]:
+    return [(phase["name"], phase.get("duration_steps")) for phase in tree["phases"]]
+
+
+def test_the_horizon_is_the_unrolled_budget(toy_tree: Make) -> None:
+    assert resolve_numbers(loop_tree(toy_tree))["horizon_steps"] == 100 + 3 * 200
+    assert resolve_numbers(toy_tree("horizon_steps=5"))["horizon_steps"] == 5
+
+
+def test_linear_schedules_end_at_the_horizon_wherever_they_stand(toy_tree: Make) -> None:
+    tree = toy_tree(
+        "algorithm.learning_rate=lin_1e-3", "phases.0.overrides={algorithm.gamma: lin_0.5}", "env.kwargs={a: lin_1}"
+    )
+    resolved = resolve_numbers(tree)
+    assert resolved["algorithm"]["learning_rate"] == {"start": 1e-3, "end": 0.0, "from": 0, "to": 20_000}
+    assert resolved["phases"][0]["overrides"]["algorithm.gamma"]["to"] == 20_000
+    assert resolved["env"]["kwargs"] == {"a": "lin_1"}
+    assert tree["algorithm"]["learning_rate"] == "lin_1e-3", "the tree that was given must stay as it is"
+
+
+def test_a_longer_budget_later_does_not_bend_a_schedule(toy_tree: Make) -> None:
+    resolved = resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3"))
+    longer = resolve_numbers(set_budget(resolved, 500_000))
+    assert longer["algorithm"]["learning_rate"]["to"] == 20_000
+
+
+def test_a_schedule_without_a_horizon_is_an_error(toy_tree: Make) -> None:
+    tree = toy_tree("algorithm.learning_rate=lin_1e-3", "phases.0.duration_steps=null", "phases.0.duration_updates=5")
+    with pytest.raises(ConfigError, match=r"algorithm\.learning_rate") as caught:
+        resolve_numbers(tree)
+    assert "horizon_steps" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("steps", "every"), [(20_000, 100), (100_000, 500), (1_000_000, 5_000), (130_000, 1_000), (10, 1)]
+)
+def test_metrics_are_written_about_two_hundred_times(toy_tree: Make, steps: int, every: int) -> None:
+    assert resolve_numbers(toy_tree(f"phases.0.duration_steps={steps}"))["log"]["every_steps"] == every
+
+
+def test_a_given_log_interval_stays(toy_tree: Make) -> None:
+    assert resolve_numbers(toy_tree("log.every_steps=7"))["log"]["every_steps"] == 7
+
+
+@pytest.mark.parametrize(("number", "rounded"), [(1, 1), (2, 2), (3, 5), (6, 10), (10, 10), (11, 20), (501, 1000)])
+def test_round_up(number: int, rounded: int) -> None:
+    assert round_up(number) == rounded
+
+
+def test_the_machine_is_asked_only_for_what_is_auto(toy_tree: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from reverie.envs import make
+
+    asked = []
+    monkeypatch.setattr(make, "resolve_vector", lambda config: asked.append(config) or "process")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    tree = resolve_auto(toy_tree())
+    assert (tree["backend"]["device"], tree["env"]["vector"]) == ("cpu", "process")
+    assert (asked[0].id, asked[0].num_envs) == ("Toy-v0", 4)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolve_auto(toy_tree())["backend"]["device"] == "cuda"
+    tree = resolve_auto(toy_tree("backend.device=cpu", "env.vector=sync"))
+    assert (tree["backend"]["device"], tree["env"]["vector"]) == ("cpu", "sync")
+    assert len(asked) == 2
+
+
+def test_resolving_twice_changes_nothing(toy_tree: Make) -> None:
+    once = resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3"))
+    assert resolve_numbers(once) == once
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (6_000, [("prefill", 1_000), ("learn", 5_000)]),
+        (50_000, [("prefill", 1_000), ("learn", 49_000)]),
+        (1_500, [("prefill", 1_000), ("learn", 500)]),
+        (1_000, [("prefill", 1_000)]),
+        (300, [("prefill", 300)]),
+    ],
+)
+def test_the_last_phase_takes_what_is_left_of_a_budget(
+    toy_tree: Make, steps: int, expected: list[tuple[str, int]]
+) -> None:
+    assert summary(set_budget(toy_tree("two"), steps)) == expected
+
+
+def test_a_budget_keeps_loops_that_fit(toy_tree: Make) -> None:
+    assert summary(set_budget(loop_tree(toy_tree), 700)) == [("prefill", 100), ("loop", None), ("end", None)]
+
+
+def test_a_budget_unrolls_the_loop_that_it_cuts(toy_tree: Make) -> None:
+    tree = set_budget(loop_tree(toy_tree), 450)
+    assert summary(tree) == [("prefill", 100), ("a", 200), ("b", None), ("a", 150), ("end", None)]
+    tree = set_budget(loop_tree(toy_tree), 1_000)
+    assert summary(tree)[-3:] == [("a", 500), ("b", None), ("end", None)]
+
+
+def test_a_budget_of_steps_needs_a_phase_counted_in_steps(toy_tree: Make) -> None:
+    tree = toy_tree("phases.0.duration_steps=null", "phases.0.duration_updates=5")
+    with pytest.raises(ConfigError, match="updates or cycles") as caught:
+        set_budget(tree, 100)
+    assert "duration_updates" in caught.value.fix
+
+
+def test_a_budget_must_be_positive(toy_tree: Make) -> None:
+    with pytest.raises(ConfigError, match="0 env steps"):
+        set_budget(toy_tree(), 0)

@@ -1,0 +1,178 @@
+"""Environments with one mistake each, for the tests; found by dotted path."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Sound(gym.Env[Any, Any]):
+    """Nothing is wrong here: a random walk that ends after five steps."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(-50, 50, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.place = np.zeros(2, np.float32)
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.place = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.place.copy(), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        self.place = self.place + np.float32(self.np_random.uniform(-1, 1))
+        return self.place.copy(), 1.0, self.steps == 5, False, {"success": 1.0}
+
+    def render(self) -> Any:
+        return np.zeros((8, 8, 3), np.uint8)
+
+
+class OldStep(Sound):
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+class OldReset(Sound):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0]
+
+
+class SeedlessReset(Sound):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class OutOfBounds(Sound):
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return observation + 60, *rest
+
+
+class WrongShape(Sound):
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return observation[:1], *rest
+
+
+class WrongDtype(Sound):
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return observation.astype(np.float64), *rest
+
+
+class ListObservation(Sound):
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return observation.tolist(), *rest
+
+
+class NanObservation(Sound):
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return observation * np.nan, *rest
+
+
+class NanReward(Sound):
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, float("nan"), *rest
+
+
+class ArrayReward(Sound):
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, np.array([reward]), *rest
+
+
+class IntegerFlags(Sound):
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, int(terminated), 0, info
+
+
+class Endless(Sound):
+    def step(self, action: Any) -> Any:
+        observation, reward, _, _, info = super().step(action)
+        return np.clip(observation, -50, 50), reward, False, False, info
+
+
+class Unseeded(Sound):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=int.from_bytes(os.urandom(4), "little"))
+
+
+class Remembering(Sound):
+    """The first episode differs from the others: something outlives reset."""
+
+    resets = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, info = super().reset(seed=seed)
+        self.resets += 1
+        return observation + np.float32(self.resets == 1), info
+
+
+class Aliasing(Sound):
+    def step(self, action: Any) -> Any:
+        old = self.place
+        _, *rest = super().step(action)
+        old[:] = self.place
+        self.place = old
+        return old, *rest
+
+
+class Large(Sound):
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return observation + 1e4, *rest
+
+
+class BoxAction(Sound):
+    def __init__(self, low: float = -1, high: float = 1, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.action_space = spaces.Box(low, high, (1,), np.float32)
+
+
+class Invisible(Sound):
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+
+
+class FailingStep(Sound):
+    def step(self, action: Any) -> Any:
+        raise RuntimeError("the wheel came off")
+
+
+class FailingReset(Sound):
+    """Works until its second reset, like an env that leaks something."""
+
+    resets = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.resets += 1
+        if self.resets == 2:
+            raise RuntimeError("no more handles")
+        return super().reset(seed=seed)
+
+
+class FailsInWorkers(Sound):
+    """Can be made in the parent only."""
+
+    def __init__(self, parent: int, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        if os.getpid() != parent:
+            raise RuntimeError("no licence for a second process")

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reverie.core.errors import ConfigError
+from reverie.envs.check import check_env
+from reverie.envs.config import EnvConfig
+
+
+@pytest.fixture(autouse=True)
+def _own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+def _check(name: str, **settings: Any) -> list[tuple[str, str, str]]:
+    findings = check_env(EnvConfig(id=f"broken_envs.{name}", **settings), max_steps=50)
+    return [(finding.severity, finding.message, finding.fix) for finding in findings]
+
+
+@pytest.mark.parametrize(
+    "env_id", ["broken_envs.Sound", "CartPole-v1", "Pendulum-v1", "Reverie/Motion-v0", "FrozenLake-v1"]
+)
+def test_sound_envs_have_no_findings(env_id: str) -> None:
+    assert check_env(EnvConfig(id=env_id)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "message", "fix"),
+    [
+        ("OldStep", "error", "step() returns 4 values", "old Gym API"),
+        ("OldReset", "error", "reset() does not return two values", "(observation, info)"),
+        ("SeedlessReset", "error", "reset() raised TypeError", "seed and options"),
+        ("FailingStep", "error", "the wheel came off", "Mend step()"),
+        ("OutOfBounds", "error", "leaves its bounds at step 1", "Widen"),
+        ("WrongShape", "error", "has shape (1,) at step 1; its space says (2,)", "Correct"),
+        ("WrongDtype", "error", "is float64 at step 1; its space says float32", "astype(np.float32)"),
+        ("ListObservation", "error", "is a list at step 1", "np.array"),
+        ("NanObservation", "error", "NaN or infinity at step 1", "division"),
+        ("NanReward", "error", "reward at step 1 is nan", "division"),
+        ("ArrayReward", "error", "not a number", "float(reward)"),
+        ("IntegerFlags", "warning", "int, int instead of bool", "bool"),
+        ("Endless", "warning", "did not end in 50 steps", "env.max_episode_steps"),
+        ("Unseeded", "error", "another episode from the reset on", "self.np_random"),
+        ("Remembering", "error", "depend on earlier ones", "Let reset()"),
+        ("Aliasing", "warning", "changed while step", "copy"),
+        ("Large", "warning", "large numbers (up to 1e+04)", "normaliser.observation=rolling"),
+        ("Invisible", "warning", "no videos", "rgb_array"),
+    ],
+)
+def test_each_mistake_is_found_and_nothing_else(name: str, severity: str, message: str, fix: str) -> None:
+    findings = _check(name)
+    assert len(findings) == 1
+    assert findings[0][0] == severity
+    assert message in findings[0][1]
+    assert fix in findings[0][2]
+
+
+def test_action_bounds_are_looked_at() -> None:
+    assert _check("BoxAction") == []
+    assert "not symmetric" in _check("BoxAction", kwargs={"low": 0})[0][1]
+    unbounded = {"low": float("-inf"), "high": float("inf")}
+    assert "no finite bounds" in _check("BoxAction", kwargs=unbounded)[0][1]
+
+
+def test_a_log_key_that_never_comes_is_told_with_its_neighbour() -> None:
+    (finding,) = _check("Sound", log_keys=("sucess", "success"))
+    assert "'sucess'" in finding[1]
+    assert "'success'" in finding[2]
+
+
+def test_a_limit_in_the_config_satisfies() -> None:
+    assert _check("Endless", max_episode_steps=20) == []
+
+
+@pytest.mark.needs("box2d")
+def test_an_env_whose_world_outlives_reset_is_found() -> None:
+    findings = check_env(EnvConfig(id="BipedalWalker-v3"))
+    assert any("depend on earlier ones" in finding.message for finding in findings)
+
+
+def test_an_env_that_does_not_exist_is_a_config_error() -> None:
+    with pytest.raises(ConfigError):
+        check_env(EnvConfig(id="NoSuchEnv-v0"))

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from reverie.core import registry
+from reverie.core.errors import ConfigError
+from reverie.envs import make
+from reverie.envs.config import EnvConfig
+
+
+@pytest.fixture(autouse=True)
+def _own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+def _wrapped(env_id: str, *wrappers: object, **settings: object) -> EnvConfig:
+    return EnvConfig.model_validate({"id": env_id, "wrappers": wrappers, **settings})
+
+
+def test_an_env_comes_without_checking_wrappers() -> None:
+    env = make.make_env(EnvConfig(id="CartPole-v1"))
+    assert type(env) is gym.wrappers.TimeLimit
+    assert env.env is env.unwrapped
+
+
+def test_the_time_limit_of_the_config_replaces_the_envs_own() -> None:
+    longer = make.make_env(EnvConfig(id="CartPole-v1", max_episode_steps=700))
+    assert make.max_episode_steps_of(longer) == 700
+    assert make.max_episode_steps_of(make.make_env(EnvConfig(id="CartPole-v1"))) == 500
+    assert make.max_episode_steps_of(make.make_env(EnvConfig(id="Reverie/Counting-v0"))) is None
+
+
+def test_repeats_and_inner_limits_count_in_steps_of_the_agent() -> None:
+    repeated = {"kind": "action_repeat", "repeats": 3}
+    assert make.make_specs(_wrapped("CartPole-v1", repeated)).max_episode_steps == 167
+    limited = _wrapped("CartPole-v1", repeated, {"kind": "time_limit", "steps": 90})
+    assert make.make_specs(limited).max_episode_steps == 90
+
+
+def test_a_dotted_class_is_an_env_unless_foreign_code_is_refused() -> None:
+    config = EnvConfig(id="broken_envs.Sound", max_episode_steps=3)
+    assert make.make_specs(config).max_episode_steps == 3
+    with registry.known_kinds_only(), pytest.raises(ConfigError, match="--trust"):
+        make.make_env(config)
+    with registry.known_kinds_only(), pytest.raises(ConfigError, match="--trust"):
+        make.make_env(EnvConfig(id="broken_envs:CartPole-v1"))
+
+
+def test_an_unknown_id_names_its_neighbours() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'CartPole-v1'"):
+        make.make_env(EnvConfig(id="Cartpole-v1"))
+    with pytest.raises(ConfigError, match="Taxi-v4"):
+        make.make_env(EnvConfig(id="Taxi-v3"))
+    with pytest.raises(ConfigError, match="no environment 'Sounds'"):
+        make.make_env(EnvConfig(id="broken_envs.Sounds"))
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise gym.error.DependencyNotInstalled("MuJoCo is not installed")
+
+    monkeypatch.setattr(gym, "make", lambda *_, **kwargs: refuse(**kwargs))
+    with pytest.raises(ConfigError, match=r'pip install "reverie\[mujoco\]"'):
+        make.make_env(EnvConfig(id="HalfCheetah-v5"))
+    with pytest.raises(ConfigError, match=r'pip install "reverie\[box2d\]"'):
+        make.make_env(EnvConfig(id="LunarLander-v3"))
+
+
+def test_wrong_arguments_are_explained() -> None:
+    with pytest.raises(ConfigError, match=r"env\.kwargs"):
+        make.make_env(EnvConfig(id="CartPole-v1", kwargs={"colour": "red"}))
+
+
+def test_something_that_is_no_env_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"inherit from gymnasium\.Env"):
+        make.make_env(EnvConfig(id="pathlib.Path"))
+
+
+def test_auto_is_not_a_way_to_run() -> None:
+    with pytest.raises(ConfigError, match="sync, process or native"):
+        make.make_vector(EnvConfig(id="CartPole-v1"), seed=0)
+
+
+def test_num_envs_can_differ_from_the_config() -> None:
+    vector = make.make_vector(EnvConfig(id="CartPole-v1", vector="sync", num_envs=4), 0, num_envs=2)
+    assert vector.reset()["reward"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "num_envs", "workers", "choice"),
+    [(5e-6, 8, 2, "sync"), (5e-3, 8, 2, "process"), (5e-3, 1, 2, "sync"), (5e-3, 8, 1, "sync")],
+)
+def test_workers_are_chosen_where_they_pay(
+    monkeypatch: pytest.MonkeyPatch, step_seconds: float, num_envs: int, workers: int, choice: str
+) -> None:
+    monkeypatch.setattr(make, "_step_seconds", lambda config: step_seconds)
+    config = EnvConfig(id="CartPole-v1", num_envs=num_envs, workers=workers)
+    assert make.resolve_vector(config) == choice
+
+
+def test_the_probe_measures_a_real_env_and_settled_choices_stay() -> None:
+    assert 0 < make._step_seconds(EnvConfig(id="broken_envs.Sound")) < 1
+    assert make.resolve_vector(EnvConfig(id="CartPole-v1", vector="native")) == "native"
+
+
+def test_an_env_of_the_running_script_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "_step_seconds", lambda config: 1.0)
+    assert make.resolve_vector(EnvConfig(id="__main__.MyEnv", num_envs=8, workers=2)) == "sync"

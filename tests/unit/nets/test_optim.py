@@ -1,0 +1,79 @@
+"""The flat optimiser does what torch's does on separate parameters."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from reverie.nets.optim import Adam, AdamW, FlatOptimizer
+
+
+def make_model() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Linear(16, 1))
+    return model.to(memory_format=torch.channels_last)
+
+
+def data() -> torch.Tensor:
+    return torch.rand(5, 2, 4, 4, generator=torch.Generator().manual_seed(1))
+
+
+def loss_of(model: nn.Module) -> torch.Tensor:
+    return model(data()).square().mean()
+
+
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+def test_same_steps_as_torch(kind: type[FlatOptimizer]) -> None:
+    model, twin = make_model(), make_model()
+    config = kind.Config()  # type: ignore[attr-defined]
+    flat = kind(config, model.parameters())
+    options = {"eps": config.epsilon, "lr": 0.01}
+    if kind is AdamW:
+        options["weight_decay"] = config.weight_decay
+    reference = getattr(torch.optim, kind.__name__)(twin.parameters(), **options)
+    for _ in range(5):
+        norm = flat.step(loss_of(model), 0.01, max_grad_norm=0.05)
+        reference.zero_grad()
+        loss_of(twin).backward()
+        expected = nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
+        reference.step()
+        assert norm.item() == pytest.approx(expected.item(), rel=1e-5)
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_memory_order_of_convolutions_is_kept() -> None:
+    model = make_model()
+    Adam(Adam.Config(), model.parameters())
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[index,union-attr]
+
+
+def test_state_continues_exactly() -> None:
+    model = make_model()
+    optimizer = Adam(Adam.Config(), model.parameters())
+    for _ in range(3):
+        optimizer.step(loss_of(model), 0.01)
+    other = make_model()
+    twin = Adam(Adam.Config(), other.parameters())
+    other.load_state_dict(copy.deepcopy(model.state_dict()))
+    twin.load_state(optimizer.state())
+    for _ in range(3):
+        optimizer.step(loss_of(model), 0.02)
+        twin.step(loss_of(other), 0.02)
+    assert torch.equal(optimizer.flat, twin.flat)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_saved_state_does_not_follow_later_steps() -> None:
+    model = make_model()
+    optimizer = Adam(Adam.Config(), model.parameters())
+    optimizer.step(loss_of(model), 0.01)
+    state = optimizer.state()
+    before = state["moments"]["exp_avg"].copy()
+    optimizer.step(loss_of(model), 0.01)
+    assert np.array_equal(state["moments"]["exp_avg"], before)
