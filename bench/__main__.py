@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("checkpoint",)
+NAMES = ("checkpoint", "scores")
 
 
 def main() -> None:
-    for name in sys.argv[1:] or NAMES:
+    names = [word for word in sys.argv[1:] if ":" not in word]  # specs are for the measurement itself
+    for name in names or NAMES:
         if name not in NAMES:
             sys.exit(f"There is no measurement '{name}'. Known: {', '.join(NAMES)}.")
         print(f"== {name}")

@@ -47,7 +47,7 @@ def problems(*words: str) -> list[str]:
         ("algorithm.extra={units: [1]}", "algorithm.extra.kind", "One of: missing, narrow, wide"),
         ("algorithm.part.kind=missing", "algorithm.part.kind = 'missing'", "no module named 'nowhere_at_all'"),
         ("algorithm.part.kind=tests.unit.config.toy.NoConfig", "algorithm.part.kind", "class Config(ComponentConfig)"),
-        ("buffers.side=tooy", "buffers.side.kind = 'tooy'", "Known: rollout, toy_buffer"),
+        ("buffers.side=tooy", "buffers.side.kind = 'tooy'", "Known: replay, rollout, toy_buffer"),
         ("env.wrappers=[{kind: time_limt}]", "env.wrappers.0.kind = 'time_limt'", "'time_limit'"),
         ("phases=[]", "phases = []", "needs at least 1"),
         ("phases=3", "phases = 3", "must be a list"),
