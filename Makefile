@@ -5,15 +5,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PEERS := .venv-peers/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint format bench clean
+.PHONY: help setup train test lint format bench peers clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(INSTALLED)  ## create .venv and install the package with its dev and box2d extras
+setup: $(INSTALLED)  ## create .venv and install the package with the extras that tests need
 
 train: $(INSTALLED)  ## train PPO on CartPole-v1 to 500 (ARGS="seed=1 ..." is passed on)
 	$(BIN)/reverie train CartPole-v1:ppo $(ARGS)
@@ -33,6 +34,13 @@ format: $(INSTALLED)  ## repair style and format where a machine can
 bench: $(INSTALLED)  ## measure throughput (ARGS="..." is passed on); never part of the tests
 	$(BIN)/python -m bench $(ARGS)
 
+peers: $(PEERS)  ## install what the speed measurements compare with, in an environment of its own
+
+$(PEERS): bench/peers.txt
+	$(PYTHON) -m venv $(dir $(PEERS))
+	$(dir $(PEERS))bin/python -m pip install --quiet -r bench/peers.txt
+	@touch $@
+
 clean:  ## remove the environment, caches and build products; runs/ stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -45,5 +53,5 @@ $(BIN)/pip:
 
 # The stamp is touched last, so that an installation that broke off starts again.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,box2d]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,box2d,tensorboard]"
 	@touch $@

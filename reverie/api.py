@@ -81,19 +81,28 @@ def train(
     steps: int | None = None,
     runs_dir: str | Path = "runs",
     quiet: bool = True,
+    init_from: str | None = None,
+    init_pattern: str = "*",
 ) -> Run:
     """Train an agent, e.g. ``train("CartPole-v1:ppo", "algorithm.gamma=0.99", seed=1)``.
 
     ``steps`` is another budget in env steps. The run's folder, metrics and policies are in what is returned.
+    ``init_from`` names a run whose weights are taken over where their names match ``init_pattern``.
     """
+    from reverie import backend
     from reverie.config.files import config_to_yaml
     from reverie.runs.execute import Execution
-    from reverie.runs.folder import create_run
+    from reverie.runs.folder import create_run, find_run
+    from reverie.runs.init_from import choose_weights
 
     config = make_config(spec, presets_and_overrides, seed, steps)
+    backend.check_device(config.backend.device)  # before there is a folder that nothing can be trained in
+    weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
+    if weights is not None:
+        weights.save(folder.path)
     execution = Execution(config, folder, quiet)
-    execution.start()
+    execution.start(notes=tuple(weights.lines()) if weights is not None else ())
     return Run(folder.path, execution.state, execution.exit_code)
 
 
@@ -111,10 +120,12 @@ def resume(
     ``steps`` is another budget in env steps, ``checkpoint`` another place than the newest (its env steps), and
     ``overrides`` change settings from here on.
     """
-    from reverie.runs.folder import RunFolder, find_run
+    from reverie.runs.folder import RunFolder, find_run, refuse_links
     from reverie.runs.resume import resume_run
 
     folder = RunFolder(find_run(name, Path(runs_dir)))
+    if not trust:
+        refuse_links(folder.path)
     with _trusting(trust):
         execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
@@ -143,13 +154,13 @@ def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "run
     from reverie.envs.config import EnvConfig
     from reverie.envs.episode import make_action_map
     from reverie.envs.make import make_env
-    from reverie.policy import Agent, Policy
+    from reverie.policy import Agent
     from reverie.runs.folder import find_run
-    from reverie.runs.policies import policy_folder
+    from reverie.runs.policies import load_policy
 
-    folder = policy_folder(find_run(name, Path(runs_dir)), which)
+    path = find_run(name, Path(runs_dir))
     with _trusting(trust):
-        policy, about = Policy.load(folder)
+        policy, about = load_policy(path, which)
         env = make_env(EnvConfig.model_validate(about["env"]))
     env.close()
     return Agent(policy, about, env.observation_space, make_action_map(policy.specs.action, env.action_space))
@@ -171,15 +182,14 @@ def evaluate(
     from reverie.config.build import build_evaluator
     from reverie.config.files import read_config
     from reverie.core.types import Clock
-    from reverie.policy import Policy
     from reverie.runs.folder import find_run
-    from reverie.runs.policies import policy_folder
+    from reverie.runs.policies import load_policy
     from reverie.training.evaluator import summarise
 
     path = find_run(name, Path(runs_dir))
     with _trusting(trust):
         config = read_config(path / "config.yaml")
-        policy, about = Policy.load(policy_folder(path, which))
+        policy, about = load_policy(path, which)
         settings = config.evaluate.model_copy(update={"sample": sample})
         config = config.model_copy(update={"evaluate": settings, "seed": config.seed if seed is None else seed})
         evaluator = build_evaluator(config)

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import random
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 os.environ["SDL_VIDEODRIVER"] = "dummy"
+os.environ["REVERIE_CACHE"] = os.path.join(tempfile.gettempdir(), f"reverie-tests-{os.getuid()}")
 
 EXTRAS = {
     "atari": "ale_py",

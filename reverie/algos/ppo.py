@@ -10,33 +10,28 @@ Departures from common implementations:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from reverie import backend
+from reverie.controllers.actor_critic import ActorCritic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Read, Rollout
-from reverie.core.schedule import Schedule, Scheduled
+from reverie.core.schedule import Scheduled, constant
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, is_last, observation_keys
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import gae
-from reverie.nets.distributions import Distribution
 from reverie.nets.encoders import AutoNetwork
-from reverie.nets.heads import TRUNK_GAIN, StateDependentHead, make_action_head, scale_weights
-from reverie.nets.layers import orthogonal_init
+from reverie.nets.heads import StateDependentHead
 from reverie.nets.optim import Adam
-
-
-def constant(value: float) -> Schedule:
-    return Schedule(start=value, end=value)
 
 
 class PPOConfig(ComponentConfig):
@@ -83,38 +78,6 @@ class PPOConfig(ComponentConfig):
     """Steps for which that noise keeps its direction; -1 for a whole rollout."""
 
 
-class ActorCritic(nn.Module):
-    """A policy and a value function over one or two trunks."""
-
-    def __init__(self, config: PPOConfig, specs: Specs) -> None:
-        super().__init__()
-        network = registry.load("network", config.network.kind)
-        self.actor_trunk = network(config.network, specs.observations)
-        shared = config.shared_trunk
-        self.critic_trunk = self.actor_trunk if shared else network(config.network, specs.observations)
-        features = self.actor_trunk.features
-        self.action_head = make_action_head(
-            features, specs.action, config.state_dependent_noise, config.initial_log_std
-        )
-        self.value_head = nn.Linear(features, 1)
-        if config.orthogonal_init:
-            for trunk in (self.actor_trunk, self.critic_trunk):
-                orthogonal_init(trunk, TRUNK_GAIN)
-            scale_weights(self.action_head.output, 0.01)
-            scale_weights(self.value_head, 1.0)
-
-    def policy(self, observation: Mapping[str, Tensor]) -> Distribution:
-        return self.action_head(self.actor_trunk(observation))
-
-    def value(self, observation: Mapping[str, Tensor]) -> Tensor:
-        return self.value_head(self.critic_trunk(observation)).squeeze(-1)
-
-    def forward(self, observation: Mapping[str, Tensor]) -> tuple[Distribution, Tensor]:
-        features = self.actor_trunk(observation)
-        others = features if self.critic_trunk is self.actor_trunk else self.critic_trunk(observation)
-        return self.action_head(features), self.value_head(others).squeeze(-1)
-
-
 class PPO:
     """An agent for every observation and action kind of :mod:`reverie.core.specs`."""
 
@@ -126,8 +89,13 @@ class PPO:
         self.specs = specs
         self.reads: dict[str, Read] = {"update": Rollout()}
         with backend.seeded(rng):
-            self.model = ActorCritic(config, specs).to(backend.device())
+            model = ActorCritic(
+                config.network, specs, config.shared_trunk, config.orthogonal_init,
+                config.state_dependent_noise, config.initial_log_std,
+            )  # fmt: skip
+        self.model = model.to(backend.device())
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
+        self.model.prepare_acting()
 
     # ---------------------------------------------------------------- acting
 
@@ -138,21 +106,21 @@ class PPO:
         maps = np.zeros((num_envs, *head.log_std.shape), np.float32)
         return {"maps": maps, "age": np.array(0), "updates": np.array(-1)}
 
-    @torch.inference_mode()
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
-        observation = backend.to_tensors({key: now[key] for key in observation_keys(now)})
         head = self.model.action_head
-        if mode is Mode.EVALUATE:
-            action = self.model.policy(observation).mode()
-        elif isinstance(head, StateDependentHead):
-            carry = self._refresh_noise(carry, clock, rng)
-            maps = torch.as_tensor(carry["maps"], device=backend.device())
-            action = head.explore(self.model.actor_trunk(observation), maps)
-        else:
-            noise = head.draw_noise(rng, len(now["is_first"]))
-            action = self.model.policy(observation).sample(torch.as_tensor(noise, device=backend.device()))
+        explores = mode is Mode.COLLECT
+        if explores and isinstance(head, StateDependentHead):
+            return self._act_smoothly(now, self._refresh_noise(carry, clock, rng))
+        noise = head.draw_noise(rng, len(now["is_first"])) if explores else None
+        return head.choose(self.model.action_outputs(now), noise), carry, {}
+
+    @torch.inference_mode()
+    def _act_smoothly(self, now: Row, carry: Carry) -> tuple[Array, Carry, Row]:
+        observation = backend.to_tensors({key: now[key] for key in observation_keys(now)})
+        maps = torch.as_tensor(carry["maps"], device=backend.device())
+        action = self.model.action_head.explore(self.model.actor_trunk(observation), maps)
         return action.cpu().numpy(), carry, {}
 
     def _refresh_noise(self, carry: Carry, clock: Clock, rng: np.random.Generator) -> Carry:
@@ -169,21 +137,21 @@ class PPO:
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """All epochs over one rollout (N, T + 1)."""
         data = self._prepare(backend.to_tensors(batch))
-        totals: dict[str, Tensor] = {}
-        count = 0
+        steps: list[dict[str, Tensor]] = []
         for _ in range(self.config.epochs):
-            kl = torch.zeros((), device=backend.device())
-            batches = 0
-            for minibatch in self._minibatches(data, rng):
-                metrics = self._step(minibatch, clock)
-                kl += metrics["kl"]
-                totals = {key: totals.get(key, 0) + value for key, value in metrics.items()}
-                batches += 1
-            count += batches
-            if self.config.target_kl is not None and float(kl) / batches > 1.5 * self.config.target_kl:
+            epoch = [self._step(rows, clock) for rows in self._minibatches(data, rng)]
+            steps += epoch
+            log_ratio = torch.cat([step.pop("log_ratio") for step in epoch])
+            share = torch.cat([step.pop("share") for step in epoch]) / len(epoch)
+            kl = torch.dot(losses.approximate_kl(log_ratio), share)
+            if self.config.target_kl is not None and float(kl) > 1.5 * self.config.target_kl:
                 break
-        means = {key: value / count for key, value in totals.items()}
-        return Update({**means, **self._summary(data, clock)}, count)
+        metrics: dict[str, Any] = {key: torch.stack([step[key] for step in steps]).mean() for key in steps[0]}
+        metrics["kl"] = kl
+        metrics["clip_fraction"] = torch.dot(losses.is_clipped(log_ratio, self.config.clip.at(clock)), share)
+        metrics["explained_variance"] = losses.explained_variance(data["value"], data["target"], data["weight"])
+        metrics["learning_rate"] = self.config.learning_rate.at(clock)
+        return Update(metrics, len(steps))
 
     @torch.no_grad()
     def _prepare(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -204,47 +172,36 @@ class PPO:
         return rows
 
     def _minibatches(self, data: dict[str, Tensor], rng: np.random.Generator) -> Iterator[dict[str, Tensor]]:
+        """The rows of one epoch in random order; what can be done for all minibatches at once is done here."""
         rows = len(data["weight"])
         size = self.config.batch_size
         size = max(1, round(size * rows)) if isinstance(size, float) else min(size, rows)
         order = torch.as_tensor(rng.permutation(rows), device=backend.device())
         shuffled = {key: value[order] for key, value in data.items()}  # one gather, then free slices
-        for start in range(0, rows, size):
-            yield {key: value[start : start + size] for key, value in shuffled.items()}
+        shuffled["share"] = losses.batch_shares(shuffled["weight"], size)
+        if self.config.normalise_advantage:
+            shuffled["advantage"] = losses.normalise_batches(shuffled["advantage"], shuffled["share"], size)
+        parts = {key: value.split(size) for key, value in shuffled.items()}
+        for index in range(len(parts["share"])):
+            yield {key: value[index] for key, value in parts.items()}
 
     def _step(self, rows: dict[str, Tensor], clock: Clock) -> dict[str, Tensor]:
         """One gradient step on one minibatch."""
-        config = self.config
-        weight, advantage = rows["weight"], rows["advantage"]
-        clip = config.clip.at(clock)
-        if config.normalise_advantage:
-            mean = losses.weighted_mean(advantage, weight)
-            advantage = (advantage - mean) / (losses.weighted_std(advantage, weight) + 1e-8)
+        config, share = self.config, rows["share"]
         policy, value = self.model(rows)
         log_ratio = policy.log_prob(rows["action"]) - rows["log_prob"]
-        policy_loss = losses.clipped_policy_loss(log_ratio, advantage, clip, weight)
-        value_loss = losses.clipped_value_loss(value, rows["value"], rows["target"], config.value_clip, weight)
+        surrogate = losses.clipped_policy_loss(log_ratio, rows["advantage"], config.clip.at(clock))
+        errors = losses.clipped_value_loss(value, rows["value"], rows["target"], config.value_clip)
+        policy_loss, value_loss = torch.dot(surrogate, share), torch.dot(errors, share)
         loss = policy_loss + config.value_weight * value_loss
-        entropy = losses.weighted_mean(policy.entropy(), weight)
+        with torch.set_grad_enabled(config.entropy_weight > 0):
+            entropy = torch.dot(policy.entropy(), share)
         if config.entropy_weight:
             loss = loss - config.entropy_weight * entropy
         norm = self.optimizer.step(loss, config.learning_rate.at(clock), config.max_grad_norm)
-        with torch.no_grad():
-            return {
-                "loss": loss.detach(),
-                "policy_loss": policy_loss.detach(),
-                "value_loss": value_loss.detach(),
-                "entropy": entropy.detach(),
-                "kl": losses.approximate_kl(log_ratio, weight),
-                "clip_fraction": losses.clip_fraction(log_ratio, clip, weight),
-                "grad_norm": norm,
-            }
-
-    def _summary(self, data: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
-        return {
-            "explained_variance": losses.explained_variance(data["value"], data["target"], data["weight"]),
-            "learning_rate": self.config.learning_rate.at(clock),
-        }
+        named = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        kept = {"grad_norm": norm, "log_ratio": log_ratio, "share": share}
+        return {key: value.detach() for key, value in {**named, **kept}.items()}
 
     # ---------------------------------------------------------------- memory
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reverie.envs.catalogue import EnvEntry, find_env_config, list_envs
-from reverie.envs.check import Finding, check_env
+if TYPE_CHECKING:
+    from reverie.envs.catalogue import EnvEntry
+    from reverie.envs.check import Finding
 
 app = typer.Typer(no_args_is_help=True, help="List environments, or check one of your own.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
@@ -24,6 +25,8 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List presets and registered Gymnasium ids."""
+    from reverie.envs.catalogue import list_envs
+
     entries = list_envs(filter)
     if as_json:
         typer.echo(json.dumps([entry.to_json() for entry in entries], indent=2))
@@ -41,6 +44,9 @@ def check_command(
     as_json: AsJson = False,
 ) -> None:
     """Look for the usual mistakes in an environment. Ends with code 1 if there is an error."""
+    from reverie.envs.catalogue import find_env_config
+    from reverie.envs.check import check_env
+
     findings = check_env(find_env_config(env, overrides or ()), episodes)
     if as_json:
         typer.echo(json.dumps([finding.to_json() for finding in findings], indent=2))

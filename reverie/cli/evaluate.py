@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from reverie.cli.train import Json, RunsDir
+from reverie.cli.train import Json, RunsDir, Trust
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run: its name or a beginning of it, @last, @best.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Let the run import code of its own (dotted paths).")]
 
 
 def evaluate(

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from reverie.cli.evaluate import RunName, Trust
-from reverie.cli.train import Json, RunsDir, print_result
+from reverie.cli.evaluate import RunName
+from reverie.cli.train import Json, RunsDir, Trust, print_result
 
 
 def resume(

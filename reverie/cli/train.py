@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,21 @@ Words = Annotated[
 ]
 RunsDir = Annotated[Path, typer.Option(help="Where run folders are kept.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Let the run import code of its own (dotted paths).")]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to train, apart from the seed."""
+
+    spec: str
+    words: list[str]
+    steps: int | None
+    runs_dir: Path
+    quiet: bool
+    as_json: bool
+    init_from: str | None
+    init_pattern: str
 
 
 def train(
@@ -25,9 +41,13 @@ def train(
     seed: Annotated[str, typer.Option(help="One seed, or several as 1,2,3: a run each.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
     steps: Annotated[int | None, typer.Option(min=1, help="Another budget in env steps.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with this run instead of a new one.")] = None,
+    init_from: Annotated[str | None, typer.Option(metavar="RUN", help="Start with the weights of this run.")] = None,
+    init_pattern: Annotated[str, typer.Option(metavar="GLOB", help="Which weights --init-from takes, by name.")] = "*",
     runs_dir: RunsDir = Path("runs"),
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while training.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Print what would happen and stop.")] = False,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Train an agent and keep everything about it in a run folder.
@@ -36,50 +56,75 @@ def train(
     """
     words = words or []
     seeds = _parse_seeds(seed)
+    order = Order(spec, words, steps, runs_dir, quiet, as_json, init_from, init_pattern)
     if dry_run:
         _show_plan(spec, words, seeds[0], steps, as_json)
+    elif resume is not None:
+        _resume(resume, order, seeds, trust)
     elif len(seeds) > 1:
-        _train_many(spec, words, seeds, jobs, steps, runs_dir, quiet, as_json)
+        _train_many(order, seeds, jobs)
     else:
-        _train_one(spec, words, seeds[0], steps, runs_dir, quiet, as_json)
+        _train_one(order, seeds[0])
 
 
-def _train_one(
-    spec: str, words: list[str], seed: int | None, steps: int | None, runs_dir: Path, quiet: bool, as_json: bool
-) -> None:
+def _train_one(order: Order, seed: int | None) -> None:
     from reverie import api
 
-    run = api.train(spec, *words, seed=seed, steps=steps, runs_dir=runs_dir, quiet=quiet or as_json)
-    print_result({"run": run.name, "path": str(run.path), **run.status}, as_json)
+    run = api.train(
+        order.spec, *order.words, seed=seed, steps=order.steps, runs_dir=order.runs_dir,
+        quiet=order.quiet or order.as_json, init_from=order.init_from, init_pattern=order.init_pattern,
+    )  # fmt: skip
+    print_result({"run": run.name, "path": str(run.path), **run.status}, order.as_json)
     raise typer.Exit(run.exit_code)
 
 
-def _train_many(
-    spec: str, words: list[str], seeds: list[int | None], jobs: int, steps: int | None, runs_dir: Path,
-    quiet: bool, as_json: bool,
-) -> None:  # fmt: skip
+def _resume(name: str, order: Order, seeds: list[int | None], trust: bool) -> None:
+    """``reverie resume``, after a look that the run is the one described."""
+    from reverie import api
+    from reverie.core.errors import ConfigError
+    from reverie.runs.folder import RunFolder, find_run
+    from reverie.runs.resume import check_same_run
+
+    if len(seeds) > 1 or order.init_from is not None:
+        raise ConfigError("--resume goes on with one run, as it is.", "Leave out --init-from and further seeds.")
+    check_same_run(RunFolder(find_run(name, order.runs_dir)), order.spec, seeds[0], order.words)
+    run = api.resume(
+        name, *order.words, steps=order.steps, runs_dir=order.runs_dir, quiet=order.quiet or order.as_json, trust=trust
+    )
+    print_result({"run": run.name, "path": str(run.path), **run.status}, order.as_json)
+    raise typer.Exit(run.exit_code)
+
+
+def _train_many(order: Order, seeds: list[int | None], jobs: int) -> None:
     """A process per seed: a crash of one leaves the others alone, and each run is what it would be by itself."""
     from reverie.api import make_config
     from reverie.core.errors import TrainingError
 
-    make_config(spec, words, seeds[0], steps)  # complain once, before anything starts
-    command = [sys.executable, "-m", "reverie", "train", spec, *words, "--runs-dir", str(runs_dir), "--json"]
-    command += ["--steps", str(steps)] if steps is not None else []
+    make_config(order.spec, order.words, seeds[0], order.steps)  # complain once, before anything starts
+    command = _command(order)
 
     def start(seed: int | None) -> dict[str, Any]:
         done = subprocess.run([*command, "--seed", str(seed)], stdout=subprocess.PIPE, text=True)
         result = json.loads(done.stdout) if done.returncode == 0 else {"seed": seed, "state": "failed"}
-        if not quiet and not as_json:
+        if not order.quiet and not order.as_json:
             print_result(result, as_json=False)
         return result
 
     with ThreadPoolExecutor(jobs) as pool:
         results = list(pool.map(start, seeds))
-    if as_json:
+    if order.as_json:
         typer.echo(json.dumps(results))
     failed = [str(seed) for seed, result in zip(seeds, results, strict=True) if result["state"] != "finished"]
     if failed:
-        raise TrainingError(f"Seeds {', '.join(failed)} did not finish.", f"Look into run.log below {runs_dir}.")
+        raise TrainingError(f"Seeds {', '.join(failed)} did not finish.", f"Look into run.log below {order.runs_dir}.")
+
+
+def _command(order: Order) -> list[str]:
+    """The command line of one of several seeds, which is still to be named."""
+    options = {"--steps": order.steps, "--init-from": order.init_from, "--init-pattern": order.init_pattern}
+    given = [word for option, value in options.items() if value is not None for word in (option, str(value))]
+    command = [sys.executable, "-m", "reverie", "train", order.spec, *order.words]
+    return [*command, "--runs-dir", str(order.runs_dir), *given, "--json"]
 
 
 def _show_plan(spec: str, words: list[str], seed: int | None, steps: int | None, as_json: bool) -> None:

@@ -43,6 +43,8 @@ class LogConfig(Config):
 
     every_steps: int = Field(0, ge=0)
     """Env steps between two lines of metrics.jsonl; 0 chooses a two-hundredth of the budget."""
+    tensorboard: bool = False
+    """Also write TensorBoard curves into the run folder (needs the extra tensorboard)."""
 
 
 class CheckpointConfig(Config):

@@ -77,6 +77,10 @@ class Buffer(Stateful, Protocol):
 
     def write_back(self, values: WriteBack) -> None: ...
 
+    def metrics(self) -> dict[str, float]:
+        """How it is being used; asking changes nothing."""
+        ...
+
     def clear(self) -> None: ...
 
 

@@ -17,7 +17,11 @@ from reverie.core.errors import ConfigError, nearest
 
 _TABLE: dict[str, dict[str, str]] = {
     "algorithm": {
+        "dqn": "reverie.algos.dqn.DQN",
         "ppo": "reverie.algos.ppo.PPO",
+        "qlearning": "reverie.algos.qlearning.QLearning",
+        "reinforce": "reverie.algos.reinforce.Reinforce",
+        "sac": "reverie.algos.sac.SAC",
     },
     "buffer": {
         "replay": "reverie.data.replay.ReplayBuffer",
@@ -25,6 +29,12 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "controller": {
         "random": "reverie.controllers.random.RandomController",
+    },
+    "exploration": {
+        "epsilon": "reverie.controllers.exploration.EpsilonGreedy",
+        "softmax": "reverie.controllers.exploration.Softmax",
+        "thompson": "reverie.controllers.exploration.Thompson",
+        "ucb": "reverie.controllers.exploration.UpperConfidence",
     },
     "network": {
         "auto": "reverie.nets.encoders.AutoNetwork",
@@ -35,6 +45,22 @@ _TABLE: dict[str, dict[str, str]] = {
     "optimizer": {
         "adam": "reverie.nets.optim.Adam",
         "adamw": "reverie.nets.optim.AdamW",
+    },
+    "q_head": {
+        "scalar": "reverie.nets.q_heads.ScalarHead",
+        "categorical": "reverie.nets.q_heads.CategoricalHead",
+        "quantile": "reverie.nets.q_heads.QuantileHead",
+    },
+    "sampler": {
+        "mixture": "reverie.data.mixture.MixtureSampler",
+        "online": "reverie.data.online.OnlineSampler",
+        "prioritised": "reverie.data.prioritised.PrioritisedSampler",
+        "recency": "reverie.data.sampler.RecencySampler",
+        "uniform": "reverie.data.sampler.UniformSampler",
+    },
+    "temperature": {
+        "fixed": "reverie.algos.sac.FixedTemperature",
+        "learned": "reverie.algos.sac.LearnedTemperature",
     },
     "vector": {
         "sync": "reverie.envs.vector.SyncVector",

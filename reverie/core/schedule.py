@@ -42,6 +42,11 @@ class Schedule(BaseModel):
         return {"start": self.start, "end": self.end, "from": self.from_steps, "to": self.to_steps}
 
 
+def constant(value: float) -> Schedule:
+    """A schedule that stays where it is: the form of defaults in configs."""
+    return Schedule(start=value, end=value)
+
+
 def _parse(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("a schedule is a number, 'lin_3e-4' or {start, end, from, to}")

@@ -2,7 +2,8 @@
 
 Adding a row only keeps a reference to it (vectors give fresh arrays each step); rows are put together when
 they are read. An episode read takes finished episodes and leaves unfinished ones for the next time, so that
-long episodes are not under-represented.
+long episodes are not under-represented. Rows that the collector marks as not ``valid`` (an env that has given its
+share of episodes and only waits for the others) are kept in their places, but no episode read serves them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class RolloutBuffer:
         self._begin = np.zeros(self.num_envs, np.int64)  # per env the first column not served yet
 
     def add(self, row: Row) -> None:
-        self._rows.append(row)
+        """Keep a row of every env; without a ``valid`` of its own all of it counts."""
+        self._rows.append(row if "valid" in row else {**row, "valid": np.ones(self.num_envs, bool)})
 
     def can_sample(self, read: Read) -> bool:
         if isinstance(read, Rollout):
@@ -76,6 +78,10 @@ class RolloutBuffer:
             f"The algorithm wrote back {', '.join(sorted(values.columns))}; rollouts keep no annotations.",
             "Return no write_back from this hook, or give the phase a buffer that keeps annotations.",
         )
+
+    def metrics(self) -> dict[str, float]:
+        """Nothing to tell: every row is read once, at once."""
+        return {}
 
     @property
     def memory_bytes(self) -> int:
@@ -108,9 +114,11 @@ class RolloutBuffer:
         newest = {
             key: arriving[key] if key in arriving else np.zeros_like(array) for key, array in self._rows[-1].items()
         }
-        batch = self._stack(arriving=newest)
-        if self._begin.any():  # an episode read came before and took some of these rows
-            batch["valid"] = np.arange(len(self._rows) + 1) >= self._begin[:, None]
+        batch = self._stack(arriving=newest | {"valid": np.ones(self.num_envs, bool)})
+        # An episode read that came before may have taken some of these rows.
+        batch["valid"] &= np.arange(len(self._rows) + 1) >= self._begin[:, None]
+        if batch["valid"].all():
+            del batch["valid"]
         self.clear()
         return batch
 
@@ -128,15 +136,15 @@ class RolloutBuffer:
         self._begin = columns - oldest
 
     def _spans(self) -> Spans:
-        """Whole episodes only: one whose start was served or never seen is left out."""
-        is_first = np.stack([row["is_first"] for row in self._rows], axis=1)
+        """Whole valid episodes only: one whose start was served or never seen is left out."""
+        is_first, valid = (np.stack([row[key] for row in self._rows], axis=1) for key in ("is_first", "valid"))
         last = np.stack([is_last(row) for row in self._rows], axis=1)
         columns = np.arange(last.shape[1])
         start = np.maximum.accumulate(np.where(is_first, columns, -1), axis=1)
-        whole = last & (start >= self._begin[:, None])
+        whole = last & valid & (start >= self._begin[:, None])
         ends = [(int(env), int(column)) for column, env in np.argwhere(whole.T)]  # in the order they ended
         finished = [(env, int(start[env, column]), column + 1) for env, column in ends]
-        going_on = ~last[:, -1] & (start[:, -1] >= self._begin)
+        going_on = (~last & valid)[:, -1] & (start[:, -1] >= self._begin)
         return Spans(finished, np.where(going_on, start[:, -1], last.shape[1]))
 
 

@@ -195,20 +195,22 @@ class MotionEnv(gym.Env[Array, np.int64]):
         return image
 
 
-class ConstantRewardEnv(gym.Env[Array, np.int64]):
+class ConstantRewardEnv(gym.Env[Any, Any]):
     """Reward 1 at every step, nothing to see, nothing to do, no end but the time limit.
 
     Whoever bootstraps through truncation, as one should, learns the value 1 / (1 - gamma) everywhere.
+    ``is_discrete`` shows the only state as an index, ``is_continuous`` takes a number as action.
     """
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, is_discrete: bool = False, is_continuous: bool = False, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
-        self.observation_space = spaces.Box(0, 1, (1,), np.float32)
-        self.action_space = spaces.Discrete(2)
+        self.observation_space = spaces.Discrete(1) if is_discrete else spaces.Box(0, 1, (1,), np.float32)
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32) if is_continuous else spaces.Discrete(2)
+        self._shown: Any = 0 if is_discrete else np.ones(1, np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        return np.ones(1, np.float32), {}
+        return self._shown, {}
 
-    def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        return np.ones(1, np.float32), 1.0, False, False, {}
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._shown, 1.0, False, False, {}

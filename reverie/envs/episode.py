@@ -2,17 +2,19 @@
 
 Each episode resets with a seed of its own, made from the run's seed, so an episode can be had again from its
 number and the actions since its reset. That is the whole snapshot: deep copies and pickles of environments
-fail or are silently wrong for MuJoCo, Atari and Box2D. Automatic resets live here too (Gymnasium's
-NEXT_STEP: the call after a final row ignores the action and returns the first row of the next episode),
-because a reset that waits somewhere else could not be restored.
+fail or are silently wrong for MuJoCo, Atari and Box2D. Where a simulator's own state call was found exact, a
+long episode starts its replay from the last such state instead of the reset. Automatic resets live here too
+(Gymnasium's NEXT_STEP: the call after a final row ignores the action and returns the first row of the next
+episode), because a reset that waits somewhere else could not be restored.
 
 Rows are written into arrays that the caller owns, at the place of this env: no row is built and copied twice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -21,6 +23,9 @@ from reverie.core.errors import RunError
 from reverie.core.rng import derive_seed
 from reverie.core.specs import ActionSpec, Specs, flatten_observation
 from reverie.core.types import Array, Row, State
+
+if TYPE_CHECKING:
+    from reverie.envs.accelerators import ChainState
 
 
 class Episode:
@@ -35,12 +40,16 @@ class Episode:
         stream: str,
         index: int,
         stride: int,
+        accelerator: ChainState | None = None,
     ) -> None:
         self.env = env
         self.number = -1
         self.pending = True  # a first call to step resets, too
         self._action_spec = specs.action
-        self._actions: list[Any] = []
+        self._actions: list[Any] = []  # since the reset, or since the simulator's state in _base
+        self._base: Row = {}
+        self._accelerator = accelerator
+        self._longest_replay = math.inf if accelerator is None else accelerator.every
         self._seed, self._stream, self._index, self._stride = seed, stream, index, stride
         self._to_env = make_action_map(specs.action, env.action_space)
         self._log_keys = [(f"log/{key}", key) for key in log_keys]
@@ -50,7 +59,7 @@ class Episode:
     def reset(self, rows: Row, place: int) -> None:
         """Start the next episode and write its first row."""
         self.number += 1
-        self._actions = []
+        self._actions, self._base = [], {}
         seed = derive_seed(self._seed, self._stream, self._index + self.number * self._stride)
         observation, info = self.env.reset(seed=seed)
         self.pending = False
@@ -66,6 +75,8 @@ class Episode:
             return
         if isinstance(action, np.ndarray):
             action = action.copy()  # the caller may write the next action into the same memory
+        if len(self._actions) >= self._longest_replay:
+            self._move_base()
         self._actions.append(action)
         observation, reward, terminated, truncated, info = self.env.step(self._to_env(action))
         self.pending = bool(terminated or truncated)
@@ -74,6 +85,11 @@ class Episode:
         rows["is_first"][place] = False
         rows["terminated"][place] = terminated
         rows["truncated"][place] = truncated
+
+    def _move_base(self) -> None:
+        """Replay from here on. Only before a step, so that a replay always ends with the row that arrived last."""
+        assert self._accelerator is not None
+        self._base, self._actions = self._accelerator.save(), []
 
     def _write(self, rows: Row, place: int, observation: Any, info: dict[str, Any]) -> None:
         if self._is_plain:
@@ -88,19 +104,26 @@ class Episode:
         return self.env.render()
 
     def state(self) -> State:
-        """Number, flag and the actions since reset; none when a reset is due, which makes them void."""
+        """Number, flag and the actions since reset; none when a reset is due, which makes them void.
+
+        In a long episode with an accelerator: the simulator's state as ``snapshot`` and the actions since.
+        """
         spec = self._action_spec
         done = [] if self.pending else self._actions
         actions = np.array(done, dtype=spec.dtype).reshape(len(done), *spec.shape)
-        return {"episode": self.number, "pending": self.pending, "actions": actions}
+        state = {"episode": self.number, "pending": self.pending, "actions": actions}
+        return {**state, "snapshot": self._base} if self._base and not self.pending else state
 
     def load_state(self, state: State, rows: Row, place: int) -> None:
         """Restore by replay; unless a reset is due, ``place`` then holds the row that arrived last."""
-        self.number, self.pending, self._actions = int(state["episode"]), bool(state["pending"]), []
+        self.number, self.pending = int(state["episode"]), bool(state["pending"])
+        self._actions, self._base = [], {}
         if self.pending:
             return
         self.number -= 1
         self.reset(rows, place)
+        if "snapshot" in state:
+            self._load_base(state["snapshot"])
         for action in as_action_list(self._action_spec, state["actions"]):
             if self.pending:
                 break
@@ -110,6 +133,15 @@ class Episode:
                 f"The saved episode {self.number} of env {self._index} does not repeat: it now ends early.",
                 "The env does not follow from its seed, or was changed; `reverie envs check` tells more.",
             )
+
+    def _load_base(self, arrays: Row) -> None:
+        if self._accelerator is None:
+            raise RunError(
+                f"The saved episode {self.number} of env {self._index} holds a simulator's state that this env lacks.",
+                "Use the env and the wrappers that the run was saved with.",
+            )
+        self._accelerator.load(arrays)
+        self._base = arrays
 
 
 def as_action_list(spec: ActionSpec, actions: Array) -> list[Any]:

@@ -19,11 +19,16 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, read_specs
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
+from reverie.envs.repairs import repair_env
 
 _OWN_ENVS: dict[str, tuple[str, int | None]] = {
     "Reverie/Counting-v0": ("reverie.envs.dummy:CountingEnv", None),
     "Reverie/Motion-v0": ("reverie.envs.dummy:MotionEnv", 32),
     "Reverie/Constant-v0": ("reverie.envs.dummy:ConstantRewardEnv", 20),
+    "Bandit/Bernoulli-v0": ("reverie.envs.bandits:BernoulliBandit", 1000),
+    "Bandit/Gaussian-v0": ("reverie.envs.bandits:GaussianBandit", 1000),
+    "Bandit/Drifting-v0": ("reverie.envs.bandits:DriftingBandit", 1000),
+    "Bandit/Contextual-v0": ("reverie.envs.bandits:ContextualBandit", 1000),
 }
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco"}
 _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
@@ -35,7 +40,7 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
     if any(getattr(wrapper_class, "needs_pixels", False) for wrapper_class, _ in wrappers):
         render_mode = "rgb_array"
     kwargs = dict(config.kwargs) if render_mode is None else {**config.kwargs, "render_mode": render_mode}
-    env = _make_bare(config, kwargs)
+    env = repair_env(_make_bare(config, kwargs))
     for wrapper_class, wrapper in wrappers:
         env = wrapper_class(env, wrapper)
     return env

@@ -113,6 +113,14 @@ def check_native(config: EnvConfig) -> None:
             raise ConfigError(f"env.{name} has no effect inside the env's own vector class.", _USE_OTHERS)
 
 
+def can_save_native(config: EnvConfig) -> bool:
+    """Whether this vector can be saved exactly: only where the class is one whose state is known here."""
+    check_native(config)
+    entry = find_spec(config.id).vector_entry_point
+    found = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    return found is CartPoleVectorEnv
+
+
 def check_autoreset(env: gym.vector.VectorEnv[Any, Any, Any], env_id: str) -> None:
     """Rows need the true last observation of an episode; only this mode gives it in its turn."""
     if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:

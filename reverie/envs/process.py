@@ -14,7 +14,6 @@ import mmap
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import weakref
 from typing import Any
@@ -48,15 +47,13 @@ class Worker:
         """Start the process; :meth:`answer` then tells whether its envs could be made."""
         self._channel, theirs = socket.socketpair()
         files = (theirs.fileno(), self._memory_file)
-        # -P and our own search path: a worker finds exactly the modules that this process finds.
-        command = [sys.executable, "-P", "-m", "reverie.envs.worker", *map(str, files)]
-        search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        command, environment = protocol.fresh_interpreter("reverie.envs.worker", *map(str, files))
         # A process group of its own keeps Ctrl-C away from it while it starts.
         self._process = subprocess.Popen(
             command,
             pass_fds=files,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": search_path},
+            env=environment,
             process_group=0,
         )
         theirs.close()

@@ -14,6 +14,7 @@ from reverie.core.types import Array, Row, State
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import make_env, max_episode_steps_of
+from reverie.envs.verdicts import admitted_accelerator
 
 Layout = dict[str, tuple[tuple[int, ...], str]]
 """Shape and dtype of one env's part of each row entry."""
@@ -31,7 +32,8 @@ class SyncVector:
         self.crashes = 0
         self._layout = row_layout(self.specs, config.log_keys)
         self._episodes = [
-            Episode(env, self.specs, config.log_keys, seed, stream, index, num_envs) for index, env in enumerate(envs)
+            Episode(env, self.specs, config.log_keys, seed, stream, index, num_envs, admitted_accelerator(config, env))
+            for index, env in enumerate(envs)
         ]
 
     def reset(self) -> Row:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import signal
 import socket
 import struct
@@ -29,11 +30,18 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import find_spec, is_dotted, make_env, max_episode_steps_of
 from reverie.envs.vector import Layout, row_layout
+from reverie.envs.verdicts import admitted_accelerator
 
 START, BEGIN, STEP, GET_STATE, LOAD_STATE = b"I", b"B", b"S", b"G", b"L"
 DONE, FAILED = b"K", b"E"
 _HEADER = struct.Struct("<cI")
 _ALIGNMENT = 64
+
+
+def fresh_interpreter(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Command and environment that run a module in a new process, which finds exactly the modules of this one."""
+    search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return [sys.executable, "-P", "-m", module, *arguments], {**os.environ, "PYTHONPATH": search_path}
 
 
 def send(channel: socket.socket, kind: bytes, payload: bytes = b"") -> None:
@@ -80,23 +88,30 @@ def _padded_size(shape: tuple[int, ...], dtype: str, num_envs: int) -> int:
 
 
 def encode_state(state: State) -> bytes:
-    """``{env: {episode, pending, actions}}`` as safetensors bytes."""
-    return safetensors.numpy.save(
-        {f"{env}/{name}": np.asarray(value) for env, part in state.items() for name, value in part.items()}
-    )
+    """``{env: {episode, pending, actions, maybe snapshot: {...}}}`` as safetensors bytes."""
+    arrays: Row = {}
+    for env, part in state.items():
+        plain = {name: value for name, value in part.items() if name != "snapshot"}
+        plain |= {f"snapshot/{key}": array for key, array in part.get("snapshot", {}).items()}
+        arrays |= {f"{env}/{name}": np.asarray(value) for name, value in plain.items()}
+    return safetensors.numpy.save(arrays)
 
 
 def decode_state(data: bytes) -> State:
     arrays = safetensors.numpy.load(data)
     envs = sorted({key.partition("/")[0] for key in arrays}, key=int)
-    return {
-        env: {
-            "episode": int(arrays[f"{env}/episode"]),
-            "pending": bool(arrays[f"{env}/pending"]),
-            "actions": arrays[f"{env}/actions"],
-        }
-        for env in envs
+    return {env: _decode_part(arrays, f"{env}/") for env in envs}
+
+
+def _decode_part(arrays: Row, prefix: str) -> State:
+    state = {
+        "episode": int(arrays[f"{prefix}episode"]),
+        "pending": bool(arrays[f"{prefix}pending"]),
+        "actions": arrays[f"{prefix}actions"],
     }
+    prefix += "snapshot/"
+    snapshot = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+    return {**state, "snapshot": snapshot} if snapshot else state
 
 
 def describe_env(config: EnvConfig) -> dict[str, Any]:
@@ -106,14 +121,14 @@ def describe_env(config: EnvConfig) -> dict[str, Any]:
     spec = None if is_dotted(config.id) else _registration(config.id)
     for target in (*targets.values(), spec["entry_point"] if spec else config.id):
         _check_importable(target)
-    brief = {"config": config.model_dump(mode="json"), "wrappers": targets, "spec": spec}
-    _check_plain(brief)
-    return brief
+    return _as_plain(config, {"wrappers": targets, "spec": spec})
 
 
-def _check_plain(brief: dict[str, Any]) -> None:
+def _as_plain(config: EnvConfig, registrations: dict[str, Any]) -> dict[str, Any]:
     try:
+        brief = {"config": config.model_dump(mode="json"), **registrations}
         json.dumps(brief)
+        return brief
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"The arguments of the environment cannot be sent to worker processes: {error}",
@@ -141,16 +156,21 @@ def _check_importable(target: str) -> None:
         )
 
 
+def register_described(brief: dict[str, Any]) -> EnvConfig:
+    """In the other process: make what :func:`describe_env` described known here; its config."""
+    for kind, target in brief["wrappers"].items():
+        registry.register("wrapper", kind, target)
+    spec = brief["spec"]
+    if spec is not None and ":" not in brief["config"]["id"] and spec["id"] not in gym.registry:
+        gym.register(**{key: value for key, value in spec.items() if key != "kwargs"}, kwargs=spec["kwargs"])
+    return EnvConfig.model_validate(brief["config"])
+
+
 class Host:
     """The envs of one worker and their places in the shared rows."""
 
     def __init__(self, brief: dict[str, Any], memory_file: int) -> None:
-        for kind, target in brief["wrappers"].items():
-            registry.register("wrapper", kind, target)
-        spec = brief["spec"]
-        if spec is not None and ":" not in brief["config"]["id"] and spec["id"] not in gym.registry:
-            gym.register(**{key: value for key, value in spec.items() if key != "kwargs"}, kwargs=spec["kwargs"])
-        config = EnvConfig.model_validate(brief["config"])
+        config = register_described(brief)
         places, num_envs = range(brief["first"], brief["first"] + brief["count"]), brief["num_envs"]
         envs = [make_env(config) for _ in places]
         specs = read_specs(envs[0], max_episode_steps_of(envs[0]))
@@ -160,7 +180,16 @@ class Host:
         self._actions = arrays.pop("action")[places.start : places.stop]
         self._rows = arrays
         self._episodes = {
-            place: Episode(env, specs, config.log_keys, brief["seed"], brief["stream"], place, num_envs)
+            place: Episode(
+                env,
+                specs,
+                config.log_keys,
+                brief["seed"],
+                brief["stream"],
+                place,
+                num_envs,
+                admitted_accelerator(config, env),
+            )
             for place, env in zip(places, envs, strict=True)
         }
 

@@ -1,7 +1,8 @@
-"""Losses and the numbers that watch them, all as weighted means.
+"""Losses and the numbers that watch them.
 
 Rows that are no transitions (the last row of an episode, padding) have weight 0 and must not move any result,
-so nothing here takes a plain mean. Where all weights are 0 the results are 0, never NaN.
+so means are weighted. Where all weights are 0 the results are 0, never NaN. Losses are per sample; whoever calls them
+takes the mean.
 """
 
 from __future__ import annotations
@@ -32,29 +33,51 @@ def explained_variance(prediction: Tensor, target: Tensor, weight: Tensor) -> Te
     return torch.where(total > 0, 1 - residual / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
 
 
-def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip: float | Tensor, weight: Tensor) -> Tensor:
-    """PPO's surrogate (Schulman et al. 2017, Eq. 7) with the sign of a loss."""
+def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip: float | Tensor) -> Tensor:
+    """PPO's surrogate per sample (Schulman et al. 2017, Eq. 7) with the sign of a loss."""
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - clip, 1 + clip)
-    return -weighted_mean(torch.minimum(ratio * advantage, clipped * advantage), weight)
+    return -torch.minimum(ratio * advantage, clipped * advantage)
 
 
-def clipped_value_loss(
-    value: Tensor, old_value: Tensor, target: Tensor, clip: float | Tensor | None, weight: Tensor
-) -> Tensor:
-    """Squared error of the value; with ``clip``, moving further than this from the old one gains nothing."""
-    error = (value - target) ** 2
-    if clip is not None:
-        near = old_value + (value - old_value).clamp(-clip, clip)
-        error = torch.maximum(error, (near - target) ** 2)
-    return weighted_mean(error, weight)
+def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | Tensor | None) -> Tensor:
+    """Squared error per sample; with ``clip``, moving further than this from the old value gains nothing."""
+    error = (value - target).square()
+    if clip is None:
+        return error
+    near = old_value + (value - old_value).clamp(-clip, clip)
+    return torch.maximum(error, (near - target).square())
 
 
-def approximate_kl(log_ratio: Tensor, weight: Tensor) -> Tensor:
-    """KL(old || new) from samples of the old policy: ratio - 1 - log ratio, unbiased and never negative."""
-    return weighted_mean(log_ratio.expm1() - log_ratio, weight)
+def approximate_kl(log_ratio: Tensor) -> Tensor:
+    """KL(old || new) per sample of the old policy: ratio - 1 - log ratio, unbiased and never negative."""
+    return log_ratio.expm1() - log_ratio
 
 
-def clip_fraction(log_ratio: Tensor, clip: float | Tensor, weight: Tensor) -> Tensor:
-    """Share of the samples whose ratio lies outside the clip range."""
-    return weighted_mean((log_ratio.expm1().abs() > clip).to(weight.dtype), weight)
+def is_clipped(log_ratio: Tensor, clip: float | Tensor) -> Tensor:
+    """1 for samples whose ratio lies outside the clip range, else 0."""
+    return (log_ratio.expm1().abs() > clip).float()
+
+
+def batch_shares(weight: Tensor, size: int) -> Tensor:
+    """Weights (R,) scaled to sum up to 1 within each batch of ``size`` rows: a weighted mean is then one product."""
+    return torch.cat([
+        (rows / rows.sum(1, keepdim=True).clamp(min=_SMALLEST_WEIGHT)).flatten() for rows in _batches(weight, size)
+    ])  # fmt: skip
+
+
+def normalise_batches(x: Tensor, share: Tensor, size: int) -> Tensor:
+    """Bring ``x`` (R,) to mean 0 and deviation 1 within each batch of ``size`` rows, by the batches' shares."""
+    parts = []
+    for rows, shares in zip(_batches(x, size), _batches(share, size), strict=True):
+        rows = rows - (rows * shares).sum(1, keepdim=True)
+        deviation = (rows.square() * shares).sum(1, keepdim=True).sqrt()
+        parts.append((rows / (deviation + 1e-8)).flatten())
+    return torch.cat(parts)
+
+
+def _batches(x: Tensor, size: int) -> list[Tensor]:
+    """Whole batches as (batches, size), and what is left over as (1, rest)."""
+    whole = len(x) // size * size
+    parts = [x[:whole].view(-1, size), x[whole:].unsqueeze(0)]
+    return [part for part in parts if part.numel()]

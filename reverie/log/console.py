@@ -11,8 +11,8 @@ from rich.console import Console as Screen
 ROWS = 20
 COLUMNS = (
     # title, width, key, format
-    ("env steps", 11, "env_steps", "{:,.0f}"),
-    ("updates", 9, "updates", "{:,.0f}"),
+    ("env steps", 12, "env_steps", "{:,.0f}"),
+    ("updates", 12, "updates", "{:,.0f}"),
     ("return", 10, "collect/return", "{:.1f}"),
     ("evaluate", 10, "evaluate/return_mean", "{:.1f}"),
     ("length", 9, "collect/length", "{:.1f}"),

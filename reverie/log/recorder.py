@@ -1,8 +1,8 @@
 """Collects what the run reports and hands it to the sinks.
 
 Three kinds of records leave here: ``metrics`` (only what is reproducible), ``scores`` (one per finished episode)
-and ``machine`` (timings and memory, different on every run). Update metrics are averaged between two lines; they
-may be tensors and are read only when a line is written.
+and ``machine`` (how it ran: timings and memory, different on every run, and how buffers are used). Update metrics are
+averaged between two lines; they may be tensors and are read only when a line is written.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import numpy as np
 
 from reverie.core.counters import Counters
 from reverie.core.types import State
+
+MOST_PENDING = 1000
+"""A line is also written when a metric has this many values, as in long phases without env steps."""
 
 
 class Sink(Protocol):
@@ -39,6 +42,12 @@ class Recorder:
         self.lines = 0
         self._last = (time.perf_counter(), counters.env_steps)
 
+    def begin_phase(self, name: str) -> None:
+        """Write what belongs to the phase before, and forget it: a phase ends by what it measured itself."""
+        self.flush()
+        self.latest = {}
+        self.phase = name
+
     def add(self, prefix: str, metrics: Mapping[str, Any]) -> None:
         """Metrics to be averaged into the next line."""
         for name, value in metrics.items():
@@ -56,14 +65,14 @@ class Recorder:
         self.latest.update(named)
         self._send("metrics", {**self._position(), **named})
 
-    def end_cycle(self) -> None:
-        """Write a line if enough env steps have passed."""
+    def end_cycle(self, machine: Mapping[str, float] | None = None) -> None:
+        """Write a line if enough env steps have passed, or if too much has gathered; ``machine`` goes with timings."""
         due = self.counters.env_steps // self.every_steps if self.every_steps else self.lines + 1
-        if due > self.lines:
+        if due > self.lines or any(len(values) >= MOST_PENDING for values in self.pending.values()):
             self.lines = due
-            self.flush()
+            self.flush(machine)
 
-    def flush(self) -> None:
+    def flush(self, machine: Mapping[str, float] | None = None) -> None:
         """Write what is pending."""
         if not self.pending:
             return
@@ -71,7 +80,7 @@ class Recorder:
         self.pending = {}
         self.latest.update(means)
         self._send("metrics", {**self._position(), **means})
-        self._send_machine()
+        self._send_machine(machine or {})
 
     def close(self) -> None:
         for sink in self.sinks:
@@ -93,7 +102,7 @@ class Recorder:
             "episodes": counters.episodes, "phase": self.phase,
         }  # fmt: skip
 
-    def _send_machine(self) -> None:
+    def _send_machine(self, more: Mapping[str, float]) -> None:
         now, steps = time.perf_counter(), self.counters.env_steps
         before, steps_before = self._last
         self._last = (now, steps)
@@ -102,7 +111,7 @@ class Recorder:
             "env_steps": steps, "time": time.time(),
             "speed/env_steps_per_second": (steps - steps_before) / max(now - before, 1e-9),
             "usage/cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "memory/peak_megabytes": usage.ru_maxrss / 1024,
+            "memory/peak_megabytes": usage.ru_maxrss / 1024, **more,
         })  # fmt: skip
 
     def _send(self, kind: str, record: Mapping[str, Any]) -> None:

@@ -85,4 +85,26 @@ class Gaussian:
         return each.flatten(1).sum(1)
 
 
+class SquashedGaussian:
+    """A normal variable pressed through tanh into (-1, 1); ``mean`` and ``log_std`` (B, A) are those before tanh."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean = mean
+        self.log_std = log_std
+
+    def sample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """A sample that gradients flow through, and its log-density (B,)."""
+        before = self.mean + self.log_std.exp() * noise
+        density = -0.5 * noise.square() - self.log_std - 0.5 * LOG_TWO_PI
+        # log(1 - tanh(x)^2) in a form that does not lose its digits for large x
+        squeeze = 2 * (math.log(2) - before - F.softplus(-2 * before))
+        return before.tanh(), (density - squeeze).sum(-1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        return (self.mean + self.log_std.exp() * noise).tanh()
+
+    def mode(self) -> Tensor:
+        return self.mean.tanh()
+
+
 Distribution = Categorical | MultiCategorical | Gaussian

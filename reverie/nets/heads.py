@@ -30,6 +30,15 @@ class DiscreteHead(nn.Module):
     def draw_noise(self, rng: np.random.Generator, count: int) -> Array:
         return rng.random((count, self.action.size), dtype=np.float32)
 
+    def choose(self, logits: Array, noise: Array | None) -> Array:
+        """Actions for logits (B, size) by numpy, while acting; without noise the most likely ones."""
+        if noise is not None:
+            logits = logits - np.log(-np.log(noise + 1e-20) + 1e-20)  # the Gumbel trick
+        if self.action.kind == "discrete":
+            return logits.argmax(-1)
+        parts = np.split(logits, np.cumsum(self.action.classes)[:-1], axis=-1)
+        return np.stack([part.argmax(-1) for part in parts], 1).reshape(-1, *self.action.shape)
+
 
 class GaussianHead(nn.Module):
     """A mean per state and one learned deviation per action dimension."""
@@ -45,6 +54,12 @@ class GaussianHead(nn.Module):
 
     def draw_noise(self, rng: np.random.Generator, count: int) -> Array:
         return random_array(rng, count, self.action.size)
+
+    def choose(self, mean: Array, noise: Array | None) -> Array:
+        """Actions for means (B, size) by numpy, while acting; without noise the means themselves."""
+        if noise is not None:
+            mean = mean + np.exp(self.log_std.detach().cpu().numpy()).ravel() * noise
+        return mean.reshape(-1, *self.action.shape)
 
 
 class StateDependentHead(nn.Module):
@@ -65,6 +80,10 @@ class StateDependentHead(nn.Module):
         variance = features.detach().square() @ torch.exp(2 * self.log_std)
         mean = self.output(features).unflatten(1, self.action.shape)
         return Gaussian(mean, 0.5 * torch.log(variance + 1e-6).unflatten(1, self.action.shape))
+
+    def choose(self, mean: Array, noise: None) -> Array:
+        """The means as actions; exploring takes the features, see :meth:`explore`."""
+        return mean.reshape(-1, *self.action.shape)
 
     def draw_map(self, rng: np.random.Generator, count: int) -> Array:
         """Random maps with unit deviation, one per env: (count, features, actions)."""

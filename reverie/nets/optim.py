@@ -2,12 +2,14 @@
 
 All parameters of an algorithm become views into one tensor, and their gradients views into another. Clipping,
 zeroing and stepping are then one operation each instead of one per layer, which for small networks is most of
-the cost of an update. The arithmetic is torch's own.
+the cost of an update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -18,31 +20,36 @@ from reverie.core.config import ComponentConfig
 from reverie.core.types import State
 
 
+def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """One vector that holds all parameters from now on: they become views of it and keep their values."""
+    size = sum(parameter.numel() for parameter in parameters)
+    flat = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
+    for parameter, place in zip(parameters, places(parameters, flat), strict=True):
+        place.copy_(parameter.data)
+        parameter.data = place
+    return flat
+
+
+def places(parameters: Sequence[nn.Parameter], flat: Tensor) -> Iterator[Tensor]:
+    """The stretch of a flat vector that belongs to each parameter, in the parameter's own memory order."""
+    start = 0
+    for parameter in parameters:
+        yield flat.as_strided(parameter.size(), parameter.stride(), start)
+        start += parameter.numel()
+
+
 class FlatOptimizer:
-    """Base of the optimisers here; ``make`` says which of torch's does the arithmetic."""
+    """Base of the optimisers; ``moments`` are what a rule remembers, each as long as all parameters together."""
 
     def __init__(self, config: ComponentConfig, parameters: Iterable[nn.Parameter]) -> None:
+        self.config: Any = config
         self.parameters = list(parameters)
-        first = self.parameters[0]
-        size = sum(parameter.numel() for parameter in self.parameters)
-        self.flat = nn.Parameter(torch.zeros(size, dtype=first.dtype, device=first.device))
+        self.steps = 0
+        self.moments: dict[str, Tensor] = {}
+        self.flat = nn.Parameter(flatten(self.parameters))
         self.flat.grad = torch.zeros_like(self.flat)
-        self._tie(self.flat.data, self.flat.grad)
-        self.inner = self.make(config)
-
-    def make(self, config: ComponentConfig) -> torch.optim.Optimizer:
-        raise NotImplementedError
-
-    def _tie(self, values: Tensor, gradients: Tensor) -> None:
-        """Point every parameter and gradient at its stretch of the flat vectors, in its own memory order."""
-        start = 0
-        for parameter in self.parameters:
-            layout = (parameter.size(), parameter.stride(), start)
-            place = values.as_strided(*layout)
-            place.copy_(parameter.data)
-            parameter.data = place
-            parameter.grad = gradients.as_strided(*layout)
-            start += parameter.numel()
+        for parameter, place in zip(self.parameters, places(self.parameters, self.flat.grad), strict=True):
+            parameter.grad = place
 
     def step(self, loss: Tensor, learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
         """One update; returns the norm of the gradient before clipping."""
@@ -53,25 +60,25 @@ class FlatOptimizer:
         norm = torch.linalg.vector_norm(gradient)
         if max_grad_norm is not None:
             gradient.mul_(torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0))
-        self.inner.param_groups[0]["lr"] = learning_rate
-        self.inner.step()
+        self.steps += 1
+        self.move(self.flat.data, gradient, learning_rate)
         return norm
 
+    def move(self, values: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        """Change the values by the rule of the optimiser."""
+        raise NotImplementedError
+
     def state(self) -> State:
-        moments = backend.to_arrays(dict(self.inner.state.get(self.flat, {})))
-        return {"learning_rate": self.inner.param_groups[0]["lr"], "moments": moments}
+        return {"steps": self.steps, "moments": backend.to_arrays(self.moments)}
 
     def load_state(self, state: State) -> None:
-        self.inner.param_groups[0]["lr"] = state["learning_rate"]
-        if state["moments"]:
-            self.inner.state[self.flat] = {
-                key: torch.as_tensor(value, device=self.flat.device if value.ndim else None).clone()
-                for key, value in state["moments"].items()
-            }
+        self.steps = int(state["steps"])
+        for name, values in state["moments"].items():
+            self.moments[name].copy_(torch.as_tensor(values))
 
 
 class Adam(FlatOptimizer):
-    """Kingma & Ba 2015."""
+    """Kingma & Ba 2015. Written out: torch's own class spends several times longer on bookkeeping than on this."""
 
     class Config(ComponentConfig):
         kind: str = "adam"
@@ -80,11 +87,20 @@ class Adam(FlatOptimizer):
         betas: tuple[float, float] = (0.9, 0.999)
         """Decay of the two running moments."""
 
-    def make(self, config: Config) -> torch.optim.Optimizer:  # type: ignore[override]
-        return torch.optim.Adam([self.flat], eps=config.epsilon, betas=config.betas, fused=True)
+    def __init__(self, config: Any, parameters: Iterable[nn.Parameter]) -> None:
+        super().__init__(config, parameters)
+        self.moments = {"first": torch.zeros_like(self.flat.data), "second": torch.zeros_like(self.flat.data)}
+
+    def move(self, values: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        first, second = self.moments["first"], self.moments["second"]
+        beta1, beta2 = self.config.betas
+        first.lerp_(gradient, 1 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        scale = second.sqrt().div_(math.sqrt(1 - beta2**self.steps)).add_(self.config.epsilon)
+        values.addcdiv_(first, scale, value=-learning_rate / (1 - beta1**self.steps))
 
 
-class AdamW(FlatOptimizer):
+class AdamW(Adam):
     """Loshchilov & Hutter 2019: Adam with decoupled weight decay."""
 
     class Config(ComponentConfig):
@@ -96,7 +112,6 @@ class AdamW(FlatOptimizer):
         weight_decay: float = Field(1e-2, ge=0)
         """Share of each weight taken away per update, times the learning rate."""
 
-    def make(self, config: Config) -> torch.optim.Optimizer:  # type: ignore[override]
-        return torch.optim.AdamW(
-            [self.flat], eps=config.epsilon, betas=config.betas, weight_decay=config.weight_decay, fused=True
-        )
+    def move(self, values: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        values.mul_(1 - learning_rate * self.config.weight_decay)
+        super().move(values, gradient, learning_rate)

@@ -1,16 +1,18 @@
 """Checkpoints: everything a session remembers, on disk, so that a killed run goes on bit for bit.
 
 ``checkpoints/<env steps>-<updates>/`` holds one JSON file per part, a safetensors file where the part has arrays,
-and ``checkpoint.json`` with a hash of each file, the counters and the sizes of the log files. A checkpoint is written
-into a temporary folder, synced, and renamed: it is whole or not there. Saving changes nothing in the session.
+and ``checkpoint.json`` with a hash of each file and of itself, the counters and the sizes of the log files. A
+checkpoint is written into a temporary folder, synced, and renamed: it is whole or not there. Saving changes nothing
+in the session.
 """
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from reverie.runs.storage import SealedStore, read_tree, sync_folder, write_byte
 
 FORMAT = 1
 SUMMARY = "checkpoint.json"
+NAME = re.compile(r"(\d{12,})-(\d{12,})(?:-(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,19 @@ class Checkpoint:
 
     path: Path
     summary: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: Path) -> Checkpoint:
+        """Read what a checkpoint says about itself; RunError if that cannot be relied on."""
+        summary = read_json(path / SUMMARY)
+        if summary.get("format") != FORMAT:
+            raise RunError(
+                f"{path} has the checkpoint format {summary.get('format')}, this is {FORMAT}.",
+                "Use the Reverie version that wrote it; the run's manifest.json names it.",
+            )
+        if summary.get("digest") != _digest_summary(summary) or not _is_complete(summary):
+            raise RunError(f"{path / SUMMARY} is damaged: its hash is not the saved one.")
+        return cls(path, summary)
 
     @property
     def name(self) -> str:
@@ -45,11 +61,6 @@ class Checkpoint:
 
     def check(self) -> None:
         """Every file is there with the content that was saved; otherwise RunError says which is not."""
-        if self.summary.get("format") != FORMAT:
-            raise RunError(
-                f"{self.path} has the checkpoint format {self.summary.get('format')}, this is {FORMAT}.",
-                "Use the Reverie version that wrote it; the run's manifest.json names it.",
-            )
         for name, digest in self.summary["files"].items():
             if name != Path(name).name:
                 raise RunError(f"{self.path / SUMMARY} names a file outside of its folder: '{name}'.")
@@ -58,10 +69,12 @@ class Checkpoint:
                 raise RunError(f"{path} is missing.")
             if _digest(path.read_bytes()) != digest:
                 raise RunError(f"{path} is damaged: its hash is not the saved one.")
+        for name in self.summary["sealed"]:
+            self._store.check(name)
 
     def read(self, part: str) -> State:
         """The state of one part."""
-        return read_tree(self.path / part, SealedStore(self.path.parent / "sealed"))
+        return read_tree(self.path / part, self._store)
 
     def load_into(self, parts: Mapping[str, Stateful]) -> dict[str, State]:
         """The states of all ``parts``; they must be the ones that were saved."""
@@ -73,6 +86,10 @@ class Checkpoint:
             )
         return {name: self.read(name) for name in parts}
 
+    @property
+    def _store(self) -> SealedStore:
+        return SealedStore(self.path.parent / "sealed")
+
 
 class CheckpointFolder:
     """The checkpoints of one run."""
@@ -83,55 +100,59 @@ class CheckpointFolder:
 
     def save(self, parts: Mapping[str, Stateful], about: dict[str, Any]) -> Checkpoint:
         """Write a new checkpoint; on failure the ones before stay as they are."""
-        try:
-            self.path.mkdir(exist_ok=True)
-            return self._save({name: part.state() for name, part in parts.items()}, about)
-        except OSError as error:
-            reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
-            raise RunError(
-                f"The checkpoint could not be written to {self.path}: {reason}.",
-                "Make room or mend the permissions, then: reverie resume " + self.path.parent.name,
-            ) from error
+        self.path.mkdir(exist_ok=True)
+        return self._save({name: part.state() for name, part in parts.items()}, about)
+
+    def paths(self) -> list[Path]:
+        """The folders of all checkpoints, sound or not, oldest first."""
+        found = [(match, path) for path in self.path.glob("*") if (match := NAME.fullmatch(path.name))]
+        return [path for match, path in sorted(found, key=lambda pair: [int(n or 0) for n in pair[0].groups()])]
 
     def all(self) -> list[Checkpoint]:
-        """Every checkpoint whose summary can be read, oldest first."""
+        """Every checkpoint whose summary can be relied on, oldest first."""
         found = []
-        for path in sorted(self.path.glob(f"*/{SUMMARY}")):
-            try:
-                summary = read_json(path)
-                found.append(Checkpoint(path.parent, {**summary, "counters": dict(summary["counters"])}))
-            except (RunError, KeyError, TypeError, ValueError):
-                continue
-        return sorted(found, key=lambda checkpoint: checkpoint.name)
+        for path in self.paths():
+            with contextlib.suppress(RunError):
+                found.append(Checkpoint.open(path))
+        return found
 
     def find(self, name: str) -> Checkpoint:
-        """A checkpoint by its name or its env steps."""
-        known = self.all()
-        for checkpoint in known:
-            if name == checkpoint.name or name == str(checkpoint.counters.get("env_steps")):
-                return checkpoint
-        steps = ", ".join(str(c.counters.get("env_steps")) for c in known) or "none"
+        """A checkpoint by its name or its env steps; the latest of several at the same env steps."""
+        for path in reversed(self.paths()):
+            if name in (path.name, _env_steps(path)):
+                return Checkpoint.open(path)
+        steps = ", ".join(dict.fromkeys(map(_env_steps, self.paths()))) or "none"
         raise RunError(f"There is no checkpoint '{name}'.", f"Checkpoints lie at these env steps: {steps}.")
 
     def newest_sound(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole, and what is wrong with the newer ones."""
         complaints: list[str] = []
-        for checkpoint in reversed(self.all()):
+        for path in reversed(self.paths()):
             try:
+                checkpoint = Checkpoint.open(path)
                 checkpoint.check()
                 return checkpoint, complaints
             except RunError as error:
                 complaints.append(error.message)
         return None, complaints
 
+    def newer_than(self, checkpoint: Checkpoint) -> list[Path]:
+        paths = self.paths()
+        return paths[paths.index(checkpoint.path) + 1 :] if checkpoint.path in paths else []
+
+    def drop_newer(self, checkpoint: Checkpoint) -> None:
+        """Delete what came after: the run goes on from here, and a later resume must not jump ahead."""
+        for path in reversed(self.newer_than(checkpoint)):
+            _delete_folder(path)
+
     def tidy(self, keep: set[str]) -> None:
         """Delete all checkpoints but those named, and the sealed arrays that none of them uses."""
-        for checkpoint in self.all():
-            if checkpoint.name not in keep:
-                _delete_folder(checkpoint.path)
+        for path in self.paths():
+            if path.name not in keep:
+                _delete_folder(path)
         for leftover in self.path.glob(".*.new"):
             shutil.rmtree(leftover, ignore_errors=True)
-        self.store.delete_except({name for c in self.all() for name in c.summary.get("sealed", [])})
+        self.store.delete_except({name for c in self.all() for name in c.summary["sealed"]})
 
     def _save(self, states: Mapping[str, State], about: dict[str, Any]) -> Checkpoint:
         path = self._free_path(states["counters"])
@@ -144,6 +165,7 @@ class CheckpointFolder:
             "format": FORMAT, **about, "counters": states["counters"], "parts": list(states),
             "files": files, "sealed": sorted(set(sealed)),
         }  # fmt: skip
+        summary["digest"] = _digest_summary(summary)
         write_bytes(temporary / SUMMARY, json.dumps(summary, indent=1).encode())
         sync_folder(temporary)
         os.rename(temporary, path)
@@ -165,6 +187,34 @@ def _delete_folder(path: Path) -> None:
     doomed = path.with_name(f".{path.name}.new")
     os.rename(path, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _env_steps(path: Path) -> str:
+    return str(int(path.name.partition("-")[0]))
+
+
+def _is_complete(summary: dict[str, Any]) -> bool:
+    """Whether everything is there that is relied on, in its form; strangers may write a hash that fits anything."""
+    numbers = [*_values(summary, "counters"), *_values(summary, "logs")]
+    names = [*_values(summary, "files"), *_items(summary, "parts"), *_items(summary, "sealed")]
+    is_plain = all(type(n) is int and n >= 0 for n in numbers) and all(isinstance(n, str) for n in names)
+    has_parts = is_plain and all(f"{part}.json" in summary["files"] for part in summary["parts"])
+    return has_parts and {"env_steps", "updates", "cycles"} <= set(summary["counters"])
+
+
+def _values(summary: dict[str, Any], key: str) -> list[Any]:
+    value = summary.get(key)
+    return list(value.values()) if isinstance(value, dict) else [None]
+
+
+def _items(summary: dict[str, Any], key: str) -> list[Any]:
+    value = summary.get(key)
+    return value if isinstance(value, list) else [None]
+
+
+def _digest_summary(summary: dict[str, Any]) -> str:
+    told = {key: value for key, value in summary.items() if key != "digest"}
+    return _digest(json.dumps(told, sort_keys=True).encode())
 
 
 def _digest(data: bytes) -> str:

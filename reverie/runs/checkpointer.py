@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from reverie.config.schema import CheckpointConfig
 from reverie.core.contracts import Stateful
 from reverie.core.types import State
@@ -9,6 +11,7 @@ from reverie.log.sinks import JsonlSink
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.folder import RunFolder, versions
 from reverie.runs.policies import PolicyShelf
+from reverie.runs.storage import explain_write_errors
 from reverie.training.session import Session
 
 
@@ -23,6 +26,8 @@ class Checkpointer:
         self.session = session
         self.shelf = shelf
         self.logs = logs
+        self.about: dict[str, Any] = {}
+        """What else the summaries of checkpoints should tell, for people and tools."""
         self._intervals = self._passed()
         self._newest: tuple[State, Checkpoint] | None = None
 
@@ -36,6 +41,7 @@ class Checkpointer:
         self.shelf.load_state(states.pop("policies"))
         self.session.load_state(states)
         self._intervals = self._passed()
+        self._newest = (self._position(), checkpoint)
 
     def end_cycle(self, session: Session) -> None:
         passed = self._passed()
@@ -48,22 +54,28 @@ class Checkpointer:
 
     def save(self) -> Checkpoint:
         """Save now, unless nothing has happened since the last time, and let go of what is no longer needed."""
-        position = {"counters": self.session.counters.state(), "scheduler": self.session.scheduler.state()}
+        position = self._position()
         if self._newest is None or self._newest[0] != position:
-            self._newest = (position, self._save())
+            with explain_write_errors(self.folder.path.parent):
+                self._newest = (position, self._save())
         return self._newest[1]
+
+    def _position(self) -> State:
+        return {"counters": self.session.counters.state(), "scheduler": self.session.scheduler.state()}
 
     def _save(self) -> Checkpoint:
         about = {
+            **self.about,
             "logs": self.logs.sync(),
             "algorithm": self.session.config.algorithm.kind,
             "env": self.session.config.env.id,
+            "best_policy": self.shelf.best_name,
             "versions": versions(),
         }
         checkpoint = self.folder.save(self.parts(), about)
         kept = self._kept()
         self.folder.tidy({c.name for c in kept})
-        self.shelf.tidy({str(c.read("policies")["best_name"]) for c in kept})
+        self.shelf.tidy({str(c.summary["best_policy"]) for c in kept})
         return checkpoint
 
     def _kept(self) -> list[Checkpoint]:

@@ -8,13 +8,17 @@ from contextlib import ExitStack
 from reverie.config.build import build, build_evaluator
 from reverie.config.schema import RunConfig
 from reverie.core.errors import ReverieError, RunError
+from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
 from reverie.log.sinks import JsonlSink, cut_back
+from reverie.log.tensorboard import make_tensorboard_sink
 from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
+from reverie.runs.init_from import load_initial_weights
 from reverie.runs.lock import lock_run
 from reverie.runs.policies import PolicyShelf
+from reverie.runs.storage import explain_write_errors
 from reverie.training.interrupt import StopRequest, catch_signals
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
@@ -33,27 +37,50 @@ class Execution:
 
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
         """Train from a checkpoint, or from the beginning."""
-        with ExitStack() as stack:
+        with explain_write_errors(self.folder.path), ExitStack() as stack:
             stack.enter_context(lock_run(self.folder.path))
+            environment = cached_verdict(self.config.env)  # before envs are made: it decides how they are saved
+            checkpointer = self._build(stack, checkpoint)
+            checkpointer.about["environment"] = environment.to_json()
+            session = checkpointer.session
+            # Only now is it sure that the run can go on from there: a refused start must leave it as it was.
             self.before_start()
             cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
-            self.console = Console(self.folder.path, self.config.horizon_steps, self.quiet)
-            logs = JsonlSink(self.folder.path)
-            session = build(self.config, [logs, self.console])
-            stack.callback(session.close)
-            shelf = PolicyShelf(self.folder)
-            checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, shelf, logs)
-            if checkpoint is not None:
-                load_checkpoint(checkpointer, checkpoint)
-            self._introduce(session, notes)
+            if self.config.log.tensorboard:
+                session.recorder.sinks.append(make_tensorboard_sink(self.folder.path))
+            self._introduce(session, (f"env snapshots: {environment}", *notes))
             request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
-            orchestrator = Orchestrator(session, evaluator, [shelf, checkpointer], request)
+            orchestrator = Orchestrator(session, evaluator, [checkpointer.shelf, checkpointer], request)
             try:
                 self._run(orchestrator, checkpointer, request)
             finally:
                 self.folder.write_status(state=self.state, env_steps=session.counters.env_steps)
+
+    def _build(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Checkpointer:
+        """The session where the checkpoint left it, or at its very beginning, with its checkpointer."""
+        self.console = Console(self.folder.path, self.config.horizon_steps, self.quiet)
+        stack.callback(self.console.close)
+        logs = JsonlSink(self.folder.path)
+        stack.callback(logs.close)
+        session = build(self.config, [logs, self.console])
+        stack.callback(session.close)
+        checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
+        if checkpoint is not None:
+            load_checkpoint(checkpointer, checkpoint)
+        else:
+            load_initial_weights(session.algorithm, self.folder.path)
+        return checkpointer
+
+    def say_finished(self) -> None:
+        """There is nothing left to do; say so, and what would make the run go on."""
+        done = self.folder.status().get("env_steps", 0)
+        console = Console(self.folder.path, self.config.horizon_steps, self.quiet)
+        console.say(f"{self.folder.path} is finished, after {done:,} env steps.")
+        console.say(f"Go on with a longer budget: reverie resume {self.folder.name} --steps {2 * done}")
+        console.close()
+        self.state = "finished"
 
     def _introduce(self, session: Session, notes: tuple[str, ...]) -> None:
         config, steps = self.config, session.counters.env_steps
@@ -96,13 +123,21 @@ class Execution:
 
 
 def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint) -> None:
-    """Load a checkpoint that is sound; one that does not fit the session is explained."""
-    checkpoint.check()
+    """Load a checkpoint that was found sound; one that does not fit the session is explained."""
     try:
         checkpointer.load(checkpoint)
+        _check_hooks(checkpointer.session)
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
         raise RunError(
-            f"{checkpoint.path} does not fit this run: {type(error).__name__}: {str(error).splitlines()[0]}",
+            f"{checkpoint.path} does not fit this run: {type(error).__name__}: {reason}",
             "It was made by another algorithm or with other sizes. Resume without overrides, or start a new run "
             "with --init-from to take over the weights that fit.",
         ) from error
+
+
+def _check_hooks(session: Session) -> None:
+    """The scheduler counts by the place of a hook in its phase, so a phase under way must keep its hooks."""
+    scheduler, phase = session.scheduler, session.scheduler.phase
+    if phase is not None and scheduler.entered and len(phase.hooks) != len(scheduler.progress):
+        raise ValueError(f"phase '{phase.name}' had {len(scheduler.progress)} hooks and now has {len(phase.hooks)}")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from reverie.core.errors import RunError, nearest
+from reverie.runs.storage import write_bytes
 
 DEFAULT_RUNS_DIR = Path("runs")
 PACKAGES = ("reverie", "torch", "numpy", "gymnasium", "safetensors", "pydantic")
@@ -91,7 +92,7 @@ def list_runs(runs_dir: Path) -> list[RunFolder]:
 def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise RunError(f"{path} cannot be read: not a mapping.")
@@ -99,10 +100,26 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON file so that a crash leaves either the old or the new one."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
     """Write a file so that a crash leaves either the old or the new one."""
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    write_bytes(temporary, text.encode())
     os.replace(temporary, path)
+
+
+def refuse_links(run: Path) -> None:
+    """A stranger's run could make us write into a file of yours through a link; runs have no need of any."""
+    for path in (run, run / "checkpoints", run / "policies"):
+        for entry in path.iterdir() if path.is_dir() else ():
+            if entry.is_symlink():
+                raise RunError(
+                    f"'{entry}' is a link to another place, which the run would write to.",
+                    "Remove it; or, if you put it there, add --trust.",
+                )
 
 
 def versions() -> dict[str, str]:
@@ -150,17 +167,19 @@ def _processor() -> str:
 def _claim_name(runs_dir: Path, stem: str) -> Path:
     """The first free ``stem-n``; making the folder is what claims it, so parallel runs never share one."""
     number = 1
-    while True:
-        path = runs_dir / f"{stem}-{number}"
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise RunError(
-                f"Cannot write into '{runs_dir}': {error.strerror}.", "Choose another folder with --runs-dir."
-            ) from error
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = runs_dir / f"{stem}-{number}"
+            try:
+                path.mkdir()
+                return path
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise RunError(
+            f"Cannot write into '{runs_dir}': {error.strerror}.", "Choose another folder with --runs-dir."
+        ) from error
 
 
 def _best(runs: list[RunFolder]) -> RunFolder:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from reverie.core.errors import RunError
 from reverie.core.types import State
+from reverie.envs.config import EnvConfig
+from reverie.policy import Policy
 from reverie.runs.folder import RunFolder
 from reverie.training.session import Session
+
+POLICY_NAME = re.compile(r"best-\d+|final")
 
 
 class PolicyShelf:
@@ -62,6 +67,19 @@ def policy_folder(run: Path, which: str = "best") -> Path:
     if which not in names:
         raise RunError(f"A run keeps a 'best' and a 'final' policy, not '{which}'.")
     for name in (names[which], best, "final"):
-        if name and name == Path(name).name and (run / "policies" / name / "policy.json").exists():
+        # The name comes from a file that anyone may have written: it must not lead out of the run.
+        if isinstance(name, str) and POLICY_NAME.fullmatch(name) and (run / "policies" / name / "policy.json").exists():
             return run / "policies" / name
     raise RunError(f"The run '{run.name}' has no policy yet.", "Let it train until its first evaluation.")
+
+
+def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:
+    """A run's policy and what it says about itself; what cannot be read or does not fit together is explained."""
+    folder = policy_folder(run, which)
+    try:
+        policy, about = Policy.load(folder)
+        EnvConfig.model_validate(about["env"])
+        return policy, {**about, "env_steps": int(about["env_steps"])}
+    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        raise RunError(f"The policy in {folder} cannot be used: {problem}", "It is damaged, or was altered.") from error

@@ -18,10 +18,13 @@ from reverie.config.validate import load_config
 from reverie.core.errors import RunError
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
-from reverie.runs.folder import RunFolder, machine, versions
+from reverie.runs.folder import RunFolder, machine, versions, write_text
 
-KEEP_EXACT = ("phases.*.duration_*", "phases.*.until*", "checkpoint.*", "evaluate.final_episodes", "early_stop")
-"""Settings that decide how long a run goes on or what is kept, not what happens at any step of it."""
+KEEP_EXACT = (
+    "phases.{last}.duration_*", "phases.{last}.until*", "early_stop", "evaluate.final_episodes", "checkpoint.*",
+    "log.tensorboard",
+)  # fmt: skip
+"""Settings that decide how long the last phase goes on or what is kept, not what happens at any step of the run."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,39 @@ def resume_run(
     """Continue from the newest sound checkpoint, or from the one named."""
     config = read_config(folder.config_path)
     new_config, changes = change_config(config, overrides, steps)
-    start, notes = choose_checkpoint(folder, checkpoint)
-    notes += [f"Changed settings:\n{chr(10).join(map(str, changes))}"] if changes else []
-    notes += _differences(start)
     execution = Execution(new_config, folder, quiet)
-    execution.before_start = lambda: _record(folder, config, new_config, changes, start)
+    if not changes and checkpoint is None and folder.status().get("state") == "finished":
+        execution.say_finished()
+        return execution
+    start, notes = choose_checkpoint(folder, checkpoint)
+    if changes and steps is not None and start is not None and steps < start.counters["env_steps"]:
+        done, fix = start.counters["env_steps"], "Give more, or go back with --checkpoint as well."
+        raise RunError(f"The run '{folder.name}' already has {done:,} env steps, more than {steps:,}.", fix)
+    notes += [f"Changed settings:\n{chr(10).join(map(str, changes))}"] if changes else []
+    notes += _differences(folder, start)
+
+    def prepare() -> None:
+        if start is not None:
+            CheckpointFolder(folder.path).drop_newer(start)
+        _record(folder, config, new_config, changes, start)
+
+    execution.before_start = prepare
     execution.start(start, tuple(notes))
     return execution
+
+
+def check_same_run(folder: RunFolder, spec: str, seed: int | None, words: list[str]) -> None:
+    """For ``train <spec> --resume RUN``: what is asked for must be that run; overrides may still change settings."""
+    manifest = folder.manifest()
+    if spec != manifest.get("spec"):
+        fix = f"Write {manifest.get('spec')}, or: reverie resume {folder.name}"
+        raise RunError(f"The run '{folder.name}' trains {manifest.get('spec')}, not {spec}.", fix)
+    if seed is not None and seed != manifest.get("seed"):
+        fix = "Leave --seed out, or start a new run without --resume."
+        raise RunError(f"The run '{folder.name}' has the seed {manifest.get('seed')}, not {seed}.", fix)
+    if presets := [word for word in words if "=" not in word]:
+        fix = "Name the settings to change as key=value."
+        raise RunError(f"A preset cannot be added to a run that exists: {', '.join(presets)}.", fix)
 
 
 def change_config(config: RunConfig, overrides: list[str], steps: int | None) -> tuple[RunConfig, list[Change]]:
@@ -73,11 +102,11 @@ def compare_trees(old: Tree, new: Tree) -> list[Change]:
     """Every leaf that differs."""
     before, after = ({join_path(path): value for path, value in leaves(tree)} for tree in (old, new))
     changed = [key for key in (*before, *(k for k in after if k not in before)) if before.get(key) != after.get(key)]
-    return [Change(key, before.get(key), after.get(key), keeps_exactness(key)) for key in changed]
-
-
-def keeps_exactness(key: str) -> bool:
-    return any(fnmatchcase(key, pattern) for pattern in KEEP_EXACT)
+    patterns = [pattern.format(last=len(old["phases"]) - 1) for pattern in KEEP_EXACT]
+    return [
+        Change(key, before.get(key), after.get(key), any(fnmatchcase(key, pattern) for pattern in patterns))
+        for key in changed
+    ]
 
 
 def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint | None, list[str]]:
@@ -86,7 +115,8 @@ def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint |
     if name is not None:
         chosen = checkpoints.find(name)
         chosen.check()
-        return chosen, []
+        newer = ", ".join(path.name for path in checkpoints.newer_than(chosen))
+        return chosen, [f"Going back; the checkpoints after it go: {newer}"] if newer else []
     newest, complaints = checkpoints.newest_sound()
     notes = [f"Passed over a damaged checkpoint: {complaint}" for complaint in complaints]
     if newest is None:
@@ -99,13 +129,18 @@ def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint |
     return newest, notes
 
 
-def _differences(checkpoint: Checkpoint | None) -> list[str]:
-    """What has changed around the run since it was saved; any of it may change bits."""
+def _differences(folder: RunFolder, checkpoint: Checkpoint | None) -> list[str]:
+    """What has changed around the run since it was saved: versions, which may change bits, and log files cut short."""
     if checkpoint is None:
         return []
     now, then = versions(), checkpoint.summary.get("versions", {})
     changed = [f"{name} {then.get(name)} -> {now[name]}" for name in now if then.get(name) != now[name]]
-    return [f"Other versions than when it was saved, so bits may differ: {', '.join(changed)}"] if changed else []
+    notes = [f"Other versions than when it was saved, so bits may differ: {', '.join(changed)}"] if changed else []
+    for kind, size in checkpoint.summary["logs"].items():
+        path = folder.path / f"{kind}.jsonl"
+        if (path.stat().st_size if path.exists() else 0) < size:
+            notes.append(f"{path.name} is shorter than when it was saved: lines are missing, training is not affected.")
+    return notes
 
 
 def _record(folder: RunFolder, old: RunConfig, new: RunConfig, changes: list[Change], start: Checkpoint | None) -> None:
@@ -119,5 +154,5 @@ def _record(folder: RunFolder, old: RunConfig, new: RunConfig, changes: list[Cha
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")
     if changes:
-        (folder.path / f"config-before-resume-{number}.yaml").write_text(config_to_yaml(old), encoding="utf-8")
-        folder.config_path.write_text(config_to_yaml(new), encoding="utf-8")
+        write_text(folder.path / f"config-before-resume-{number}.yaml", config_to_yaml(old))
+        write_text(folder.config_path, config_to_yaml(new))

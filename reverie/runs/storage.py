@@ -7,9 +7,12 @@ Nothing that is read can run code.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,12 @@ from reverie.core.errors import RunError
 from reverie.core.types import Row, Sealed, State
 
 ARRAY, SEALED = "__array__", "__sealed__"
-SEALED_FILE = re.compile(r"^[A-Za-z0-9_-]+\.[0-9a-f]{32}$")
+SEALED_FILE = re.compile(r"[A-Za-z0-9_-]+\.[0-9a-f]{32}")
+
+WRITE_ERRORS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EEXIST,
+    errno.ENOTDIR,
+}  # fmt: skip
 
 
 class SealedStore:
@@ -42,6 +50,7 @@ class SealedStore:
         return name
 
     def get(self, name: str) -> Sealed:
+        """Arrays that were put in; ValueError if they are not what the name says."""
         path = self._path(name)
         arrays = load(path.read_bytes())
         sealed = Sealed(name.partition(".")[0], arrays)
@@ -49,13 +58,22 @@ class SealedStore:
             raise ValueError(f"{path} is not what was saved: its hash differs")
         return sealed
 
+    def check(self, name: str) -> None:
+        """The arrays are there and are what was saved; RunError otherwise."""
+        try:
+            self.get(name)
+        except FileNotFoundError as error:
+            raise RunError(f"{error.filename} is missing.") from error
+        except (ValueError, TypeError, KeyError, OSError, SafetensorError) as error:
+            raise RunError(f"The saved arrays '{name}' are damaged: {error}") from error
+
     def delete_except(self, names: set[str]) -> None:
         for path in self.folder.glob("*.safetensors"):
             if path.stem not in names:
                 path.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        if not SEALED_FILE.match(name):
+        if not SEALED_FILE.fullmatch(name):
             raise ValueError(f"'{name}' is not the name of saved arrays")
         return self.folder / f"{name}.safetensors"
 
@@ -84,6 +102,21 @@ def read_tree(path: Path, store: SealedStore | None = None) -> State:
     if not isinstance(tree, dict):
         raise RunError(f"{path}.json is damaged: not a mapping.")
     return tree
+
+
+@contextmanager
+def explain_write_errors(run: Path) -> Iterator[None]:
+    """Turn a disk that is full or cannot be written to into one message that says how to go on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS:
+            raise
+        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise RunError(
+            f"'{error.filename or run}' could not be written: {reason}.",
+            f"Earlier checkpoints are untouched. Make room or mend the permissions, then: reverie resume {run.name}",
+        ) from error
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -124,6 +157,8 @@ class _Writer:
         if hasattr(node, "detach"):  # a tensor, e.g. in a carry; this package does not import torch
             node = node.detach().cpu().numpy()
         if isinstance(node, np.ndarray):
+            while path in self.arrays:  # keys may hold slashes, so two paths may look the same
+                path += "+"
             self.arrays[path] = node
             return {ARRAY: path}
         return node.item() if isinstance(node, np.generic) else node

@@ -7,8 +7,10 @@ changed since the run was made.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +22,13 @@ from reverie.config.files import read_config
 from reverie.config.schema import RunConfig
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed, State
+from reverie.envs.snapshot import cached_verdict
 from reverie.log.sinks import JsonlSink, read_jsonl
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.execute import load_checkpoint
 from reverie.runs.folder import RunFolder, git_commit, machine, versions
+from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
@@ -75,7 +79,17 @@ def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:
     now = {**versions(), **machine(), **git_commit()}
     changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in {**then, **now} if then.get(key) != now.get(key)]
     settings = config.backend
-    return [*changed, f"device {settings.device}, threads {settings.threads}"]
+    return [*changed, *_changed_settings(folder), f"device {settings.device}, threads {settings.threads}"]
+
+
+def _changed_settings(folder: RunFolder) -> list[str]:
+    """Settings that a resume changed in mid-run: what was trained before that moment had others."""
+    return [
+        f"{change['key']}: {change['old']} -> {change['new']} (resume {entry['number']})"
+        for entry in read_jsonl(folder.path / "resumes.jsonl")
+        for change in entry["changes"]
+        if not change["keeps_exactness"]
+    ]
 
 
 def _segments(folder: RunFolder, which: str) -> list[Segment]:
@@ -89,24 +103,25 @@ def _segments(folder: RunFolder, which: str) -> list[Segment]:
 
 
 def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment) -> list[str]:
-    with tempfile.TemporaryDirectory(prefix="reverie-verify-") as name:
-        scratch = RunFolder(Path(name))
+    with ExitStack() as stack:
+        scratch = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reverie-verify-"))))
         logs = JsonlSink(scratch.path)
+        stack.callback(logs.close)
+        cached_verdict(config.env)  # decides in which form envs are saved
         session = build(config, [logs])
+        stack.callback(session.close)
         shelf = PolicyShelf(scratch)
         checkpointer = Checkpointer(scratch, config.checkpoint, session, shelf, logs)
         evaluator = build_evaluator(config)
-        try:
-            if segment.start is not None:
-                load_checkpoint(checkpointer, segment.start)
-            Orchestrator(session, evaluator, [shelf], lambda: _is_at(session, segment.end)).run()
-            logs.sync()
-            differences = _compare_logs(folder, scratch, segment)
-            states = {name: part.state() for name, part in checkpointer.parts().items()}
-            return differences + _compare_states(states, segment.end)
-        finally:
-            evaluator.close()
-            session.close()
+        stack.callback(evaluator.close)
+        if segment.start is not None:
+            load_checkpoint(checkpointer, segment.start)
+        else:
+            load_initial_weights(session.algorithm, folder.path)
+        Orchestrator(session, evaluator, [shelf], lambda: _is_at(session, segment.end)).run()
+        logs.sync()
+        states = {name: part.state() for name, part in checkpointer.parts().items()}
+        return _compare_logs(folder, scratch, segment) + _compare_states(states, segment.end)
 
 
 def _is_at(session: Session, checkpoint: Checkpoint) -> bool:
@@ -122,21 +137,28 @@ def _compare_logs(folder: RunFolder, scratch: RunFolder, segment: Segment) -> li
     for kind in COMPARED_LOGS:
         begin = segment.start.summary["logs"][kind] if segment.start else 0
         end = segment.end.summary["logs"][kind]
-        before, after = ((run.path / f"{kind}.jsonl").read_bytes() for run in (folder, scratch))
-        if before[begin:end] != after:
-            (scratch.path / "expected.jsonl").write_bytes(before[begin:end])
-            differences.append(f"{kind}: {_first_difference(scratch, kind)}")
+        expected = _read_log(folder, kind)[begin:end]
+        found = _read_log(scratch, kind)
+        if expected != found:
+            differences.append(f"{kind}: {_first_different_line(expected, found)}")
     return differences
 
 
-def _first_difference(scratch: RunFolder, kind: str) -> str:
-    expected, found = (read_jsonl(scratch.path / f"{name}.jsonl") for name in ("expected", kind))
-    for old, new in zip(expected, found, strict=False):
-        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        if keys:
-            place = f"env step {old.get('env_steps')}" + (f", update {old['updates']}" if "updates" in old else "")
-            return f"first at {place}: {', '.join(f'{k} {old.get(k)} -> {new.get(k)}' for k in keys[:3])}"
-    return f"{len(expected)} lines became {len(found)}"
+def _read_log(folder: RunFolder, kind: str) -> bytes:
+    path = folder.path / f"{kind}.jsonl"
+    return path.read_bytes() if path.exists() else b""
+
+
+def _first_different_line(expected: bytes, found: bytes) -> str:
+    lines = list(zip(expected.split(b"\n"), found.split(b"\n"), strict=False))
+    old, new = next(((old, new) for old, new in lines if old != new), (b"", b""))
+    try:
+        before, after = json.loads(old), json.loads(new)
+        changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return f"{len(expected)} bytes became {len(found)}, first at the line {old[:80]!r} -> {new[:80]!r}"
+    place = f"env step {after.get('env_steps')}" + (f", update {after['updates']}" if "updates" in after else "")
+    return f"first at {place}: {', '.join(f'{key} {before.get(key)} -> {after.get(key)}' for key in changed[:3])}"
 
 
 def _compare_states(states: dict[str, State], end: Checkpoint) -> list[str]:

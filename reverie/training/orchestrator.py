@@ -45,9 +45,10 @@ class Orchestrator:
     def run(self) -> bool:
         """Whether the run came to its end; False when it was asked to stop."""
         session = self.session
-        while (step := session.scheduler.next(session.counters, session.recorder.latest)) is not None:
-            if self.should_stop():
-                return False
+        while not self.should_stop():  # before the scheduler moves, so that a stop is where the last step ended
+            step = None if self._is_solved() else session.scheduler.next(session.counters, session.recorder.latest)
+            if step is None:
+                return True
             self.is_between_steps = step.kind is StepKind.EVALUATE  # which leaves the session as it is
             updates = self._steps[step.kind](step)
             session.scheduler.finish(step, session.counters, updates)
@@ -55,9 +56,7 @@ class Orchestrator:
             if step.kind is StepKind.END_CYCLE:
                 for part in self.parts:
                     part.end_cycle(session)
-                if self._is_solved():
-                    return True
-        return True
+        return False
 
     def evaluate(self, episodes: int) -> dict[str, float]:
         """Score the policy as it is; changes nothing but the recorded metrics."""
@@ -113,11 +112,14 @@ class Orchestrator:
     def _end_cycle(self, step: Step) -> int:
         self.session.counters.cycles += 1
         self.session.normaliser.advance()
-        self.session.recorder.end_cycle()
+        used = self.session.buffers[step.phase.buffer].metrics()
+        self.session.recorder.end_cycle({f"replay/{name}": value for name, value in used.items()})
         return 0
 
     def _is_solved(self) -> bool:
-        """Whether the run may end early: the config allows it and the newest evaluation is good enough."""
+        """Whether the run ends early: between cycles, if allowed and the last evaluation is good enough."""
+        if not self.session.scheduler.between_cycles:
+            return False
         goal = self.session.config.env.spec.solved_at
         score = self.session.recorder.latest.get("evaluate/return_mean")
         is_wanted = self.session.config.early_stop == "solved"

@@ -27,10 +27,11 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
         f" {plan['env_steps']:,} env steps",
     ]
     for number, phase in enumerate(plan["phases"], 1):
-        cycles = f", about {phase['cycles']:,} cycles" if phase["cycles"] else ""
+        is_known = phase["duration"].endswith("cycles")
+        cycles = f", about {phase['cycles']:,} cycles" if phase["cycles"] and not is_known else ""
         lines.append(f"{number}. {phase['name']} ({phase['type']}): {phase['duration']}{cycles}")
         lines += [f"     {hook}" for hook in phase["hooks"]]
-        lines += [f"     until {phase['until']}"] if phase["until"] else []
+        lines += [f"     until {_describe_until(phase['until'])}"] if phase["until"] else []
     return lines
 
 
@@ -57,3 +58,8 @@ def _cycles(phase: Phase) -> int | None:
 def _describe(hook: Hook) -> str:
     amounts = hook.model_dump()[hook.name]
     return hook.name + "".join(f"  {key.replace('_', ' ')} {value:,}" for key, value in amounts.items())
+
+
+def _describe_until(until: dict[str, Any]) -> str:
+    (_, metric), *bounds = until.items()
+    return str(metric) + "".join(f" {key.replace('_', ' ')} {value:g}" for key, value in bounds)

@@ -46,6 +46,7 @@ class Session:
     policy: Policy
     factories: Factories
     env_config: EnvConfig
+    env_stream: str = "collect"
 
     def parts(self) -> dict[str, Stateful]:
         """Everything with memory, in the order in which it is loaded."""
@@ -61,28 +62,34 @@ class Session:
 
     def load_state(self, state: dict[str, State]) -> None:
         self.scheduler.load_state(state["scheduler"])
-        if self.scheduler.phase is not None and self.scheduler.entered:
-            self._apply(self.scheduler.phase)
+        self._return_to_phase()
         for name, part in self.parts().items():
             part.load_state(state[name])
 
     def enter(self, phase: Phase, previous: Phase | None) -> None:
         """Set everything up for a phase: drop what the one before does not keep, apply overrides, start the envs."""
-        kept = previous.keep if previous is not None else phase.keep
-        if "algorithm" not in kept:
-            self._replace_algorithm()
-        if "normaliser" not in kept:
-            self.normaliser.reset()
-        if "buffer" not in kept and previous is not None:
-            self.buffers[previous.buffer].clear()
-        changed = self._apply(phase)
-        if changed or not self.collector.now or "episodes" not in kept:
+        is_afresh = not self.collector.now
+        if previous is not None:
+            is_afresh |= self._drop(previous)
+        if self._apply(phase) or is_afresh:
             self.collector.restart()
-        self.recorder.phase = phase.name
+        self.recorder.begin_phase(phase.name)
 
     def close(self) -> None:
         self.vector.close()
         self.recorder.close()
+
+    def _drop(self, previous: Phase) -> bool:
+        """Forget what a phase does not pass on; whether new episodes have to begin."""
+        kept = previous.keep
+        if "algorithm" not in kept:
+            self.algorithm = self.policy.algorithm = self.factories.algorithm()
+        if "normaliser" not in kept:
+            self.normaliser.reset()
+        if "buffer" not in kept:
+            self.buffers[previous.buffer].clear()
+        # A new algorithm cannot go on in mid-episode: it has no carry from before.
+        return not {"algorithm", "episodes"} <= set(kept)
 
     def _apply(self, phase: Phase) -> bool:
         """Put the phase's config and controller in place; whether the envs were made anew."""
@@ -91,12 +98,24 @@ class Session:
         self.collector.controller = self.factories.controller(phase.controller) if phase.controller else None
         if config.env == self.env_config:
             return False
-        self.vector.close()
         # A stream of its own, so that no episode of another phase is played again.
-        self.vector = self.factories.vector(config.env, f"collect/{self.scheduler.index}")
-        self.collector.vector = self.vector
-        self.env_config = config.env
+        self._replace_vector(config.env, f"collect/{self.scheduler.index}")
         return True
 
-    def _replace_algorithm(self) -> None:
-        self.algorithm = self.policy.algorithm = self.factories.algorithm()
+    def _return_to_phase(self) -> None:
+        """Set up the phase that was entered last, with the envs (and their stream) of the last change before it."""
+        entered = self.scheduler.phases[: self.scheduler.index + self.scheduler.entered]
+        env, stream = self.config.env, "collect"
+        for index, phase in enumerate(entered):
+            wanted = self.factories.phase_config(phase).env
+            if wanted != env:
+                env, stream = wanted, f"collect/{index}"
+        if (env, stream) != (self.env_config, self.env_stream):
+            self._replace_vector(env, stream)
+        if entered:
+            self._apply(entered[-1])
+
+    def _replace_vector(self, env: EnvConfig, stream: str) -> None:
+        self.vector.close()
+        self.vector = self.collector.vector = self.factories.vector(env, stream)
+        self.env_config, self.env_stream = env, stream

@@ -129,6 +129,24 @@ def test_a_rollout_after_episodes_marks_what_was_read() -> None:
     assert buffer.state()["begin"].tolist() == [0, 0]
 
 
+def test_episodes_of_an_env_that_only_waits_are_not_served() -> None:
+    buffer = make_buffer()
+    for time in range(5):  # env 0 has given its episode after row 2 and plays on until env 1 is done
+        buffer.add({**full_row(time), "valid": np.array([time < 3, True])})
+    copy = make_buffer()
+    copy.load_state(buffer.state())
+    for one in (buffer, copy):
+        assert times_of(one.sample(Episodes(), arriving_row(0), RNG)) == [[0, 1, 2], [0, 1, 2, 3, 4]]
+        assert len(one) == 0  # the episode that was cut off is not waited for
+
+
+def test_rows_that_do_not_count_are_marked_in_a_rollout() -> None:
+    buffer = make_buffer(0, 1, 2)
+    buffer.add({**full_row(3), "valid": np.array([False, True])})
+    batch = buffer.sample(Rollout(), arriving_row(4), RNG)
+    assert batch["valid"].tolist() == [[True, True, True, False, True], [True] * 5]
+
+
 @pytest.mark.parametrize("read", [Rollout(), Episodes()])
 def test_state_round_trip(read: Rollout | Episodes) -> None:
     buffer = make_buffer(*range(8))
@@ -160,8 +178,8 @@ def test_an_empty_buffer_can_be_saved_without_its_empty_entries() -> None:
 
 
 def test_memory_is_that_of_the_arrays() -> None:
-    # obs 16, reward 8, three flags 6, log 8, action 16, value 8 for both envs
-    assert make_buffer(0, 1, 2).memory_bytes == 3 * 62
+    # obs 16, reward 8, three flags 6, valid 2, log 8, action 16, value 8 for both envs
+    assert make_buffer(0, 1, 2).memory_bytes == 3 * 64
 
 
 @pytest.mark.parametrize("read", [Rollout(), Episodes()])

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from reverie.functional.losses import (
     approximate_kl,
-    clip_fraction,
+    batch_shares,
     clipped_policy_loss,
     clipped_value_loss,
     explained_variance,
+    is_clipped,
+    normalise_batches,
     weighted_mean,
     weighted_std,
 )
@@ -61,44 +63,60 @@ def test_policy_loss_clips_only_what_gains() -> None:
     ratio = log_ratios(1.5, 0.5, 1.1, 3.0)
     # good actions: min(1.5 * 2, 1.2 * 2) = 2.4   min(0.5 * 1, 0.8 * 1) = 0.5   1.1 * 1 = 1.1   sum 4
     good = torch.tensor([2.0, 1, 1, 999])
-    assert clipped_policy_loss(ratio, good, 0.2, WEIGHT).item() == pytest.approx(-4 / 3)
+    assert weighted_mean(clipped_policy_loss(ratio, good, 0.2), WEIGHT).item() == pytest.approx(-4 / 3)
     # bad actions: min(-1.5, -1.2) = -1.5   min(-0.5, -0.8) = -0.8   -1.1   sum -3.4
     bad = torch.tensor([-1.0, -1, -1, 999])
-    assert clipped_policy_loss(ratio, bad, 0.2, WEIGHT).item() == pytest.approx(3.4 / 3)
+    assert weighted_mean(clipped_policy_loss(ratio, bad, 0.2), WEIGHT).item() == pytest.approx(3.4 / 3)
 
 
 def test_policy_gradient_stops_outside_the_clip() -> None:
     log_ratio = log_ratios(1.5, 0.5, 1.0, 1.0).requires_grad_()
-    clipped_policy_loss(log_ratio, torch.tensor([1.0, 1, 3, 5]), 0.2, WEIGHT).backward()
+    weighted_mean(clipped_policy_loss(log_ratio, torch.tensor([1.0, 1, 3, 5]), 0.2), WEIGHT).backward()
     # the first is clipped; the others have gradient -ratio * advantage / 3; the last is no transition
     torch.testing.assert_close(log_ratio.grad, torch.tensor([0.0, -0.5 / 3, -1.0, 0.0]))
 
 
 def test_value_loss_without_clip_is_the_squared_error() -> None:
     value, old, target = (torch.tensor(x) for x in ([1.0, 2, 3, 9], [0.0, 0, 0, 0], [2.0, 2, 5, 0]))
-    assert clipped_value_loss(value, old, target, None, WEIGHT).item() == pytest.approx(5 / 3)  # 1 + 0 + 4
+    assert weighted_mean(clipped_value_loss(value, old, target, None), WEIGHT).item() == pytest.approx(
+        5 / 3
+    )  # 1 + 0 + 4
 
 
 def test_value_loss_takes_the_worse_of_free_and_clipped() -> None:
     value, old, target = (torch.tensor(x) for x in ([1.0, 2, -3, 9], [0.0, 0, 0, 0], [2.0, 2, 0, 0]))
     # clipped to 0.5 0.5 -0.5: errors max(1, 2.25)   max(0, 2.25)   max(9, 0.25)   sum 13.5
-    assert clipped_value_loss(value, old, target, 0.5, WEIGHT).item() == pytest.approx(4.5)
+    assert weighted_mean(clipped_value_loss(value, old, target, 0.5), WEIGHT).item() == pytest.approx(4.5)
 
 
 def test_approximate_kl() -> None:
     # ratio - 1 - log ratio: 1 - ln 2, 3 - 2 ln 2, 0
     expected = (4 - 3 * math.log(2)) / 3
-    assert approximate_kl(log_ratios(2, 4, 1, 99), WEIGHT).item() == pytest.approx(expected)
+    assert weighted_mean(approximate_kl(log_ratios(2, 4, 1, 99)), WEIGHT).item() == pytest.approx(expected)
 
 
 def test_clip_fraction() -> None:
-    assert clip_fraction(log_ratios(1.3, 0.7, 1.1, 9), 0.2, WEIGHT).item() == pytest.approx(2 / 3)
+    assert weighted_mean(is_clipped(log_ratios(1.3, 0.7, 1.1, 9), 0.2), WEIGHT).item() == pytest.approx(2 / 3)
     # the ratio counts, not its logarithm: ln 1.22 = 0.199, ln 0.81 = -0.211
-    assert clip_fraction(log_ratios(1.22, 1.0, 1.0, 9), 0.2, WEIGHT).item() == pytest.approx(1 / 3)
-    assert clip_fraction(log_ratios(0.81, 1.0, 1.0, 9), 0.2, WEIGHT).item() == 0
+    assert weighted_mean(is_clipped(log_ratios(1.22, 1.0, 1.0, 9), 0.2), WEIGHT).item() == pytest.approx(1 / 3)
+    assert weighted_mean(is_clipped(log_ratios(0.81, 1.0, 1.0, 9), 0.2), WEIGHT).item() == 0
 
 
 def test_a_scheduled_clip_may_be_a_tensor() -> None:
     ratio, advantage = log_ratios(1.5, 0.5, 1.1, 3.0), torch.ones(4)
-    as_number = clipped_policy_loss(ratio, advantage, 0.25, WEIGHT)
-    assert clipped_policy_loss(ratio, advantage, torch.tensor(0.25), WEIGHT).item() == as_number.item()
+    as_number = weighted_mean(clipped_policy_loss(ratio, advantage, 0.25), WEIGHT)
+    assert weighted_mean(clipped_policy_loss(ratio, advantage, torch.tensor(0.25)), WEIGHT).item() == as_number.item()
+
+
+def test_shares_and_normalisation_within_batches() -> None:
+    weight = torch.tensor([1.0, 1, 0, 2, 2, 0, 0, 3])  # batches of three: two whole ones and two rows left over
+    share = batch_shares(weight, 3)
+    assert share.tolist() == pytest.approx([0.5, 0.5, 0, 0.5, 0.5, 0, 0, 1])
+    x = torch.tensor([1.0, 3, 50, 4, 8, -9, 7, 5])
+    normal = normalise_batches(x, share, 3)
+    # Means 2, 6 and 5; deviations 1, 2 and 0.
+    expected = [-1, 1, 48, -1, 1, -7.5]
+    assert normal[:6].tolist() == pytest.approx(expected, rel=1e-5)
+    assert normal[7].item() == 0
+    assert batch_shares(torch.zeros(2), 2).tolist() == [0, 0]
+    assert torch.dot(x[:3], share[:3]).item() == weighted_mean(x[:3], weight[:3]).item()

@@ -1,11 +1,15 @@
-"""Scores and their summaries."""
+"""Evaluation: which episodes are played, and how their scores are summed up."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
+from reverie.core.types import Clock
 from reverie.training.evaluator import EpisodeScore, bootstrap_interval, interquartile_mean, summarise
+from tests.sessions import checking_config, started
 
 
 def test_interquartile_mean_by_hand() -> None:
@@ -35,3 +39,42 @@ def test_summary_has_all_numbers() -> None:
     assert summary["episodes"] == 2
     assert summary["log/success"] == 0.5
     assert 1.0 <= summary["return_low"] <= summary["return_high"] <= 3.0
+
+
+EPISODES: dict[str, Any] = {"hooks": [{"collect": {"rows": 24}}, {"update": {}}], "duration_cycles": 2}
+
+
+def test_episodes_start_from_the_same_seeds_every_time() -> None:
+    with started(checking_config(EPISODES, env={"log_keys": ["steps"]})) as run:
+        first = run.evaluator.evaluate(run.session.policy, 7, Clock())
+        run.orchestrator.run()
+        assert run.evaluator.evaluate(run.session.policy, 7, Clock(env_steps=9)) == first
+    assert [score.episode for score in first] == list(range(7))
+    assert len({score.length for score in first}) > 1
+    assert all(score.total == score.length * (score.length + 1) / 2 for score in first)
+    assert all(score.logs == {"log/steps": score.length} for score in first)
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 7, 20])
+def test_the_number_of_envs_does_not_change_which_episodes_are_played(num_envs: int) -> None:
+    config = checking_config(EPISODES, evaluate={"num_envs": num_envs})
+    with started(config) as run, started(checking_config(EPISODES)) as other:
+        scores = run.evaluator.evaluate(run.session.policy, 7, Clock())
+        assert scores == other.evaluator.evaluate(other.session.policy, 7, Clock())
+
+
+def test_sampled_evaluations_ask_as_collection_does() -> None:
+    with started(checking_config(EPISODES, evaluate={"sample": True})) as run:
+        run.evaluator.evaluate(run.session.policy, 3, Clock())
+        assert run.algorithm.acts > 0
+    with started(checking_config(EPISODES)) as run:
+        run.evaluator.evaluate(run.session.policy, 3, Clock())
+        assert run.algorithm.acts == 0
+
+
+def test_evaluation_and_collection_play_different_episodes() -> None:
+    with started(checking_config(EPISODES, env={"num_envs": 1, "kwargs": {"length": 1000, "varied": True}})) as run:
+        evaluated = [score.length for score in run.evaluator.evaluate(run.session.policy, 1, Clock())]
+        run.session.enter(run.session.scheduler.phases[0], None)
+        run.session.collector.collect_episodes(run.session.buffers["main"], 1)
+        assert [score["length"] for score in run.scores] != evaluated

@@ -1,0 +1,87 @@
+"""Env steps per CPU second, end to end, against Stable-Baselines3 with the same settings: one thread each, in turn.
+
+Needs the peers' environment: ``make peers``. What is printed is the ratio of CPU seconds, the steadiest figure there is
+on a shared machine; the median of several turns counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PEERS = ROOT / ".venv-peers" / "bin" / "python"
+TURNS = 3
+QUIET = ["evaluate.final_episodes=0", "log.every_steps=10000", "checkpoint.every_steps=1000000"]
+TASKS = {
+    # name: env steps, our spec and settings, the peer's program
+    "ppo CartPole-v1, 8 envs, SB3's default values": (
+        65_536,
+        ["CartPole-v1:ppo", "algorithm.learning_rate=3e-4", "algorithm.clip=0.2", "algorithm.gamma=0.99",
+         "algorithm.gae_lambda=0.95", "algorithm.epochs=10", "algorithm.batch_size=64",
+         "phases.0.hooks.0.collect.rows=16384", "phases.0.hooks.2.evaluate.every_steps=1000000"],
+        """
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+PPO("MlpPolicy", make_vec_env("CartPole-v1", 8), device="cpu").learn(STEPS)
+""",
+    ),
+    "dqn CartPole-v1, the zoo's values": (
+        20_000,
+        ["CartPole-v1:dqn", "phases.1.hooks.2.evaluate.every_steps=1000000"],
+        """
+from stable_baselines3 import DQN
+DQN("MlpPolicy", "CartPole-v1", learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000,
+    gamma=0.99, target_update_interval=10, train_freq=256, gradient_steps=128, exploration_fraction=0.16,
+    exploration_final_eps=0.04, policy_kwargs=dict(net_arch=[256, 256]), device="cpu").learn(STEPS)
+""",
+    ),
+    "sac HalfCheetah-v5, one update per step": (
+        3_000,
+        ["HalfCheetah-v5:sac", "env.num_envs=1", "phases.1.hooks.2.evaluate.every_steps=1000000"],
+        """
+from stable_baselines3 import SAC
+SAC("MlpPolicy", "HalfCheetah-v5", learning_starts=1000, device="cpu").learn(STEPS)
+""",
+    ),
+}  # fmt: skip
+
+
+def cpu_seconds(command: list[str]) -> float:
+    """CPU time of a process and its children, with one thread for every library."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, env={**os.environ, **threads}, stdout=subprocess.DEVNULL, cwd=ROOT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def ours(words: list[str], steps: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "reverie", "train", *words, *QUIET, "--steps", str(steps), "--quiet"]
+        return cpu_seconds([*command, "--runs-dir", folder])
+
+
+def peer(program: str, steps: int) -> float:
+    return cpu_seconds([str(PEERS), "-c", f"import torch; torch.set_num_threads(1); STEPS = {steps}\n{program}"])
+
+
+def main() -> None:
+    if not PEERS.exists():
+        sys.exit("The peers are not installed. Type: make peers")
+    for name, (steps, words, program) in TASKS.items():
+        # The cost of starting is measured with a run of next to no steps and taken off.
+        start_ours, start_peer = ours(words, 1), cpu_seconds([str(PEERS), "-c", program.split("\n")[1]])
+        pairs = [(ours(words, steps) - start_ours, peer(program, steps) - start_peer) for _ in range(TURNS)]
+        mine, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+        result = {
+            "task": name, "env_steps": steps, "ours_steps_per_cpu_second": round(steps / mine),
+            "sb3_steps_per_cpu_second": round(steps / theirs), "ratio": round(theirs / mine, 2),
+        }  # fmt: skip
+        print(json.dumps(result), flush=True)

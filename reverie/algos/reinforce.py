@@ -1,0 +1,134 @@
+"""REINFORCE: Williams 1992, "Simple statistical gradient-following algorithms for connectionist RL".
+
+Learns from whole episodes. Truncated ones are bootstrapped by the baseline if there is one; without it what lies behind
+the cut counts as nothing, as in the original.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from reverie import backend
+from reverie.controllers.actor_critic import ActorCritic
+from reverie.core import registry
+from reverie.core.config import Component, ComponentConfig
+from reverie.core.reads import Episodes, Read
+from reverie.core.schedule import Scheduled, constant
+from reverie.core.specs import Specs
+from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, is_last, observation_keys
+from reverie.data.rows import transitions
+from reverie.functional import losses
+from reverie.functional.returns import discounted_return
+from reverie.nets.encoders import AutoNetwork
+from reverie.nets.optim import Adam
+
+
+class ReinforceConfig(ComponentConfig):
+    """REINFORCE."""
+
+    kind: str = "reinforce"
+    learning_rate: Scheduled = constant(1e-3)
+    """Step size of the optimiser."""
+    gamma: float = Field(0.99, ge=0, le=1)
+    """Discount: how much a reward one step later is worth."""
+    returns: Literal["reward_to_go", "episode"] = "reward_to_go"
+    """What an action is credited with: what came after it, or the whole episode."""
+    targets: Literal["returns", "advantages"] = "advantages"
+    """advantages: a learned baseline is subtracted from the returns."""
+    normalise: bool = True
+    """Bring what actions are credited with to mean 0 and deviation 1 in each update."""
+    entropy_weight: float = Field(0.0, ge=0)
+    """Reward for randomness of the policy."""
+    value_weight: float = Field(0.5, ge=0)
+    """Weight of the baseline's loss."""
+    max_grad_norm: float | None = Field(None, gt=0)
+    """Gradients longer than this are shortened to it."""
+    shared_trunk: bool = False
+    """Whether policy and baseline share the network up to their last layers."""
+    network: Annotated[ComponentConfig, Component("network")] = AutoNetwork.Config()
+    """The trunk."""
+    optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config()
+    """The optimiser."""
+    initial_log_std: float = 0.0
+    """Logarithm of the initial deviation of continuous actions."""
+
+
+class Reinforce:
+    """An agent for every observation and action kind of :mod:`reverie.core.specs`."""
+
+    Config = ReinforceConfig
+    hooks = ("update",)
+
+    def __init__(self, config: ReinforceConfig, specs: Specs, rng: np.random.Generator) -> None:
+        self.config = config
+        self.specs = specs
+        self.reads: dict[str, Read] = {"update": Episodes()}
+        with backend.seeded(rng):
+            model = ActorCritic(config.network, specs, config.shared_trunk, initial_log_std=config.initial_log_std)
+        self.model = model.to(backend.device())
+        self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
+        self.model.prepare_acting()
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        return {}
+
+    def act(
+        self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
+    ) -> tuple[Array, Carry, Row]:
+        head = self.model.action_head
+        noise = head.draw_noise(rng, len(now["is_first"])) if mode is Mode.COLLECT else None
+        return head.choose(self.model.action_outputs(now), noise), carry, {}
+
+    def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        """One gradient step on whole episodes (E, T)."""
+        config = self.config
+        rows = backend.to_tensors(batch)
+        now, _, weight = transitions(rows)
+        flat = {key: rows[key].flatten(0, 1) for key in observation_keys(rows)}
+        values = self.model.value(flat).unflatten(0, rows["reward"].shape)  # (E, T)
+        returns = self._returns(rows, values.detach(), weight)
+        credit = returns - values[:, :-1].detach() if config.targets == "advantages" else returns
+        if config.normalise:
+            mean = losses.weighted_mean(credit, weight)
+            credit = (credit - mean) / (losses.weighted_std(credit, weight) + 1e-8)
+        policy = self.model.policy({key: now[key].flatten(0, 1) for key in observation_keys(now)})
+        log_prob = policy.log_prob(now["action"].flatten(0, 1)).unflatten(0, weight.shape)
+        policy_loss = -losses.weighted_mean(log_prob * credit, weight)
+        entropy = losses.weighted_mean(policy.entropy().unflatten(0, weight.shape), weight)
+        loss = policy_loss - config.entropy_weight * entropy
+        value_loss = losses.weighted_mean((values[:, :-1] - returns).square(), weight)
+        if config.targets == "advantages":
+            loss = loss + config.value_weight * value_loss
+        norm = self.optimizer.step(loss, config.learning_rate.at(clock), config.max_grad_norm)
+        metrics = {
+            "loss": loss.detach(), "policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(),
+            "entropy": entropy.detach(), "grad_norm": norm,
+        }  # fmt: skip
+        return Update(metrics)
+
+    def _returns(self, rows: dict[str, Tensor], values: Tensor, weight: Tensor) -> Tensor:
+        """What each action is credited with before the baseline (E, T - 1)."""
+        _, then, _ = transitions(rows)
+        bootstrap = values[:, 1:] if self.config.targets == "advantages" else None
+        to_go = discounted_return(
+            then["reward"], then["terminated"], is_last(then), weight, self.config.gamma, bootstrap
+        )  # fmt: skip
+        # An entry is one episode, so its first return is that of the whole.
+        return to_go if self.config.returns == "reward_to_go" else to_go[:, :1] * weight
+
+    def policy_state(self) -> State:
+        return backend.module_state(self.model)
+
+    def load_policy_state(self, state: State) -> None:
+        backend.load_module_state(self.model, state)
+
+    def state(self) -> State:
+        return {"model": self.policy_state(), "optimizer": self.optimizer.state()}
+
+    def load_state(self, state: State) -> None:
+        self.load_policy_state(state["model"])
+        self.optimizer.load_state(state["optimizer"])

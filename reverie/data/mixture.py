@@ -1,0 +1,72 @@
+"""Several ways of sampling in one batch: each sample is drawn by one of them, chosen by its share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from reverie.core import registry
+from reverie.core.config import Component, ComponentConfig, Config
+from reverie.core.types import Array, State
+from reverie.data.columns import ObservedColumns
+from reverie.data.sampler import Draw, Sampler
+from reverie.data.spans import Span
+
+
+class Part(Config):
+    """One of the samplers of a mixture."""
+
+    share: float = Field(gt=0)
+    """How much of the batch it draws on average, relative to the shares of the others."""
+    sampler: Annotated[ComponentConfig, Component("sampler")]
+    """How it draws."""
+
+
+class MixtureSampler:
+    """Draws each sample by one of several samplers, each with a state of its own."""
+
+    class Config(ComponentConfig):
+        """What is mixed."""
+
+        kind: str = "mixture"
+        """Shares of other samplers."""
+        parts: tuple[Part, ...] = Field(min_length=1)
+        """The samplers and their shares."""
+
+    def __init__(self, config: Config, rows: ObservedColumns) -> None:
+        self.parts: list[Sampler] = [
+            registry.load("sampler", part.sampler.kind)(part.sampler, rows) for part in config.parts
+        ]
+        shares = np.array([part.share for part in config.parts])
+        self.shares = shares / shares.sum()
+        self.uses_priorities = any(part.uses_priorities for part in self.parts)
+        self.row_bytes = sum(part.row_bytes for part in self.parts)
+
+    def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
+        """Samples of parts without priorities have the importance 1."""
+        chosen = rng.choice(len(self.parts), count, p=self.shares)
+        anchors, importance = np.empty(count, np.int64), np.ones(count, np.float32)
+        for number, part in enumerate(self.parts):
+            is_its = chosen == number
+            drawn = part.draw(int(is_its.sum()), span, rng)
+            anchors[is_its] = drawn.anchors
+            if drawn.importance is not None:
+                importance[is_its] = drawn.importance
+        return Draw(anchors, importance if self.uses_priorities else None)
+
+    def write_priorities(self, ids: Array, priorities: Array) -> None:
+        for part in self.parts:
+            part.write_priorities(ids, priorities)
+
+    def clear(self) -> None:
+        for part in self.parts:
+            part.clear()
+
+    def state(self) -> State:
+        return {"parts": [part.state() for part in self.parts]}
+
+    def load_state(self, state: State) -> None:
+        for part, saved in zip(self.parts, state["parts"], strict=True):
+            part.load_state(saved)

@@ -1,0 +1,153 @@
+"""How a replay buffer draws its samples: all alike, or the newer the more likely.
+
+Anchors are drawn from all stored rows, and those whose span does not fit are drawn again, which gives every legal one
+its right share without keeping a list of them. When few fit, they are all looked up instead.
+
+The other samplers have files of their own: :mod:`reverie.data.prioritised`, :mod:`reverie.data.online` and
+:mod:`reverie.data.mixture`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from reverie.core.config import ComponentConfig
+from reverie.core.errors import TrainingError
+from reverie.core.types import Array, State
+from reverie.data.columns import ObservedColumns
+from reverie.data.spans import Span, anchor_range, find_extent, legal_blocks
+
+_ROUNDS = 8
+"""Rounds of drawing, with ever more to spare: enough while 1 anchor in 100 is legal."""
+
+
+class Draw(NamedTuple):
+    """Samples, named by their anchors (B,)."""
+
+    anchors: Array
+    importance: Array | None = None
+    """How much each counts in a mean (B,), float32 and at most 1; None where all count the same."""
+
+
+class Sampler(Protocol):
+    """Chooses samples among the stored rows. Built as ``Sampler(config, rows)``."""
+
+    uses_priorities: bool
+    """Whether it wants to be told priorities; if so, every draw has ``importance``."""
+    row_bytes: int
+    """Memory that it takes for each row which the buffer has room for."""
+
+    def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw: ...
+
+    def write_priorities(self, ids: Array, priorities: Array) -> None:
+        """How much there was to learn from rows; rows no longer stored are passed over."""
+        ...
+
+    def clear(self) -> None:
+        """All rows were forgotten."""
+        ...
+
+    def state(self) -> State: ...
+
+    def load_state(self, state: State) -> None:
+        """Called when the rows are back in their places."""
+        ...
+
+
+class UniformSampler:
+    """Every legal sample with the same chance."""
+
+    class Config(ComponentConfig):
+        """A uniform sampler has nothing to set."""
+
+        kind: str = "uniform"
+        """All rows alike."""
+
+    uses_priorities = False
+    row_bytes = 0
+
+    def __init__(self, config: ComponentConfig, rows: ObservedColumns) -> None:
+        self.rows = rows
+
+    def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
+        """Independent samples."""
+        low, high = anchor_range(self.rows, span)
+        drawn = np.empty(0, np.int64)
+        for doubling in range(_ROUNDS if high > low else 0):
+            missing = count - len(drawn)
+            if missing == 0:
+                break
+            candidates = self._propose(low, high, (missing + missing // 4 + 4) << doubling, rng)
+            legal = candidates[find_extent(self.rows, candidates, span).is_legal]
+            drawn = np.concatenate([drawn, legal[:missing]])
+        if len(drawn) < count:
+            drawn = np.concatenate([drawn, self._look_up(count - len(drawn), span, rng)])
+        return Draw(drawn)
+
+    def write_priorities(self, ids: Array, priorities: Array) -> None:
+        """They change nothing here."""
+
+    def clear(self) -> None:
+        """There is nothing to forget."""
+
+    def state(self) -> State:
+        return {}
+
+    def load_state(self, state: State) -> None:
+        """There is nothing to remember."""
+
+    def _propose(self, low: int, high: int, count: int, rng: np.random.Generator) -> Array:
+        """Ids from ``low`` up to below ``high``, legal or not."""
+        return rng.integers(low, high, count)
+
+    def _choose(self, legal: Array, count: int, rng: np.random.Generator) -> Array:
+        """Some of the legal ids, as likely as ``_propose`` gives them."""
+        return legal[rng.integers(0, len(legal), count)]
+
+    def _look_up(self, count: int, span: Span, rng: np.random.Generator) -> Array:
+        legal = np.concatenate([np.empty(0, np.int64), *legal_blocks(self.rows, span)])
+        if len(legal) == 0:
+            raise no_legal_sample()
+        return self._choose(legal, count, rng)
+
+
+class RecencySampler(UniformSampler):
+    """The newer the more likely; rows of one moment are alike, whichever env they come from."""
+
+    class Config(ComponentConfig):
+        """How fast old rows fade."""
+
+        kind: str = "recency"
+        """Newer rows more often."""
+        half_life: int = Field(100_000, ge=1)
+        """Rows over all envs after which a row is drawn half as often."""
+
+    def __init__(self, config: Config, rows: ObservedColumns) -> None:
+        super().__init__(config, rows)
+        self._fading = -math.log(2) * rows.num_envs / config.half_life
+        """What a vector step of age adds to the logarithm of a row's chance."""
+
+    def _propose(self, low: int, high: int, count: int, rng: np.random.Generator) -> Array:
+        """Ages are geometric, cut where the rows end: the inverse of their distribution function."""
+        num_envs = self.rows.num_envs
+        num_steps = (high - low) // num_envs
+        reach = math.expm1(self._fading * num_steps)
+        age = np.floor(np.log1p(rng.random(count) * reach) / self._fading).astype(np.int64)
+        step = high // num_envs - 1 - np.minimum(age, num_steps - 1)
+        return step * num_envs + rng.integers(0, num_envs, count)
+
+    def _choose(self, legal: Array, count: int, rng: np.random.Generator) -> Array:
+        step = legal // self.rows.num_envs
+        chance = np.exp((step.max() - step) * self._fading)
+        return rng.choice(legal, count, p=chance / chance.sum())
+
+
+def no_legal_sample() -> TrainingError:
+    return TrainingError(
+        "None of the stored rows can be the start of a sample: there are too few, or episodes are too short.",
+        "Collect more before the update, or read shorter stretches of rows.",
+    )

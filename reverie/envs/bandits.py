@@ -1,0 +1,86 @@
+"""Bandits: ``Bandit/Bernoulli-v0``, ``Bandit/Gaussian-v0``, ``Bandit/Drifting-v0``, ``Bandit/Contextual-v0``.
+
+The arms follow from ``arms_seed``, not from the episode's seed, so that an agent meets the same ones in every episode.
+An episode is ``length`` pulls. ``info["regret"]`` sums up, since the reset, what the best arm would have paid more on
+average.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from reverie.core.rng import make_generator
+from reverie.core.types import Array
+
+
+class Bandit(gym.Env[Any, Any]):
+    """Base of the bandits: ``means`` (contexts, arms) are the expected rewards."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, arms: int = 10, contexts: int = 1, arms_seed: int = 0, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.action_space = gym.spaces.Discrete(arms)
+        self.observation_space = gym.spaces.Discrete(contexts)
+        self.initial_means = self.draw_means(make_generator(arms_seed, "bandit arms"), contexts, arms)
+        self.means = self.initial_means.copy()
+
+    def draw_means(self, rng: np.random.Generator, contexts: int, arms: int) -> Array:
+        return rng.standard_normal((contexts, arms))
+
+    def pull(self, mean: float) -> float:
+        """A reward of an arm with this mean."""
+        return mean + float(self.np_random.standard_normal())
+
+    def move(self) -> None:
+        """What happens to the arms after a pull."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.means = self.initial_means.copy()
+        self.regret = 0.0
+        self.context = int(self.np_random.integers(len(self.means)))
+        return self.context, {"regret": 0.0}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        means = self.means[self.context]
+        self.regret += float(means.max() - means[action])
+        reward = self.pull(float(means[action]))
+        self.move()
+        self.context = int(self.np_random.integers(len(self.means)))
+        return self.context, reward, False, False, {"regret": self.regret}
+
+
+class GaussianBandit(Bandit):
+    """Rewards are normal with deviation 1 around means that are normal themselves."""
+
+
+class BernoulliBandit(Bandit):
+    """Rewards are 0 or 1; the chances are uniform."""
+
+    def draw_means(self, rng: np.random.Generator, contexts: int, arms: int) -> Array:
+        return rng.random((contexts, arms))
+
+    def pull(self, mean: float) -> float:
+        return float(self.np_random.random() < mean)
+
+
+class DriftingBandit(Bandit):
+    """A Gaussian bandit whose means walk at random."""
+
+    def __init__(self, arms: int = 10, drift: float = 0.05, arms_seed: int = 0, render_mode: str | None = None) -> None:
+        super().__init__(arms, 1, arms_seed, render_mode)
+        self.drift = drift
+
+    def move(self) -> None:
+        self.means = self.means + self.drift * self.np_random.standard_normal(self.means.shape)
+
+
+class ContextualBandit(BernoulliBandit):
+    """A Bernoulli bandit with other chances in each of several contexts, which the observation tells."""
+
+    def __init__(self, arms: int = 5, contexts: int = 4, arms_seed: int = 0, render_mode: str | None = None) -> None:
+        super().__init__(arms, contexts, arms_seed, render_mode)

@@ -1,0 +1,232 @@
+"""Tells by trying whether an env continues bit for bit from a snapshot: ``exact``, or ``statistical`` and why.
+
+The env plays with random actions into the middle of a second or later episode, because a first episode would
+not show what outlives a reset. Its snapshot is restored in another process (``python -m reverie.envs.snapshot``,
+JSON in, JSON out), where memory addresses and hash seeds differ; both go on with the same actions over a reset,
+and every row is compared by hash. A later snapshot, taken when a reset is due, is restored likewise: there the
+first reset of one env meets the n-th of another. An accelerator for long episodes has to pass the same test,
+and to show that taking snapshots changes nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from reverie.core.errors import ConfigError, ReverieError
+from reverie.core.rng import make_generator
+from reverie.core.specs import read_specs
+from reverie.core.types import State
+from reverie.envs.accelerators import LONG_EPISODE, find_accelerator
+from reverie.envs.config import EnvConfig
+from reverie.envs.episode import Episode, as_action_list
+from reverie.envs.make import make_env, max_episode_steps_of
+from reverie.envs.native import can_save_native
+from reverie.envs.vector import allocate_rows, row_layout
+from reverie.envs.verdicts import SnapshotVerdict, recall, remember
+from reverie.envs.worker import decode_state, describe_env, encode_state, fresh_interpreter, register_described
+
+Trace = list[dict[str, str]]
+"""For each row, the hash of each of its entries."""
+
+_WARM_UP, _BEFORE, _PATIENCE, _AFTER, _BEYOND = 100, 100, 100, 200, 100
+_DEPTH = 3
+"""Actions that the interrupted episode should have, so that an accelerator has saved at least once."""
+_ON_PROBATION = 1
+"""An accelerator on trial saves before every action: what it forgets is then not made good by a longer replay."""
+_TIMEOUT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class _Interrupted:
+    """A stretch of play: two snapshots, one of them before a reset, and the rows from each on."""
+
+    inside: State
+    due: State
+    after_inside: Trace
+    after_due: Trace
+    may_accelerate: bool
+
+
+class ProbeFailed(Exception):
+    """The env could not be tried; the text says why."""
+
+
+def cached_verdict(config: EnvConfig) -> SnapshotVerdict:
+    """The verdict on an env; a probe runs only if none is known. One that failed is tried again next time."""
+    verdict = recall(config)
+    if verdict is None:
+        verdict = probe_snapshot(config)
+        if verdict.method != "unchecked":
+            remember(config, verdict)
+    return verdict
+
+
+def probe_snapshot(config: EnvConfig, seed: int = 0) -> SnapshotVerdict:
+    """Restore a snapshot in another process and compare what follows."""
+    if config.vector == "native":
+        return _judge_native(config)
+    try:
+        brief = _describe(config)
+        play = _interrupt(config, seed)
+        states = [play.due, play.inside]
+        if play.may_accelerate:
+            again = _interrupt(config, seed, _ON_PROBATION)
+            is_harmless = again.after_inside == play.after_inside
+            states += [again.inside] if is_harmless and "snapshot" in again.inside else []
+        after_due, after_inside, *after_state = _continue_elsewhere(brief, seed, states)
+    except ProbeFailed as failure:
+        return SnapshotVerdict("statistical", str(failure), "unchecked")
+    reason = _difference(play.after_inside, after_inside) or _difference(play.after_due, after_due)
+    if reason:
+        return SnapshotVerdict("statistical", reason, "replay")
+    return SnapshotVerdict("exact", "", "replay+state" if play.after_inside in after_state else "replay")
+
+
+def _judge_native(config: EnvConfig) -> SnapshotVerdict:
+    if can_save_native(config):
+        return SnapshotVerdict("exact", "", "arrays")
+    reason = f"the vector class of '{config.id}' offers no way to save where its episodes stand"
+    return SnapshotVerdict("statistical", reason, "none")
+
+
+def _describe(config: EnvConfig) -> dict[str, Any]:
+    try:
+        return describe_env(config)
+    except ConfigError as error:
+        raise ProbeFailed(f"it cannot be tried in another process: {error.message}") from error
+
+
+def _interrupt(config: EnvConfig, seed: int, every: float = math.inf) -> _Interrupted:
+    """Play here, on one env from beginning to end, and note what restored ones will be measured by."""
+    with closing(_Player(config, seed, every)) as player:
+        try:
+            inside = player.reach_middle()
+            rows = player.go_on()
+            due = {"episode": player.episode.number, "pending": True, "actions": inside["actions"][:0]}
+            after_due = player.begin_anew()
+        except Exception as error:
+            raise ProbeFailed(f"it failed under random actions: {type(error).__name__}: {error}") from error
+        return _Interrupted(inside, due, rows + after_due, after_due, player.may_accelerate)
+
+
+class _Player:
+    """One env with random actions that follow from the seed and from what they are for."""
+
+    def __init__(self, config: EnvConfig, seed: int, every: float = math.inf) -> None:
+        self._env = make_env(config)
+        specs = read_specs(self._env)
+        accelerator = find_accelerator(self._env, every)
+        self.may_accelerate = accelerator is not None and (max_episode_steps_of(self._env) or math.inf) > LONG_EPISODE
+        self.episode = Episode(self._env, specs, config.log_keys, seed, "probe", 0, 1, accelerator)
+        self._seed, self._action_spec = seed, specs.action
+        self._rows = allocate_rows(row_layout(specs, config.log_keys), 1)
+        self._depth = 0
+
+    def reach_middle(self) -> State:
+        """A snapshot from inside an episode that is not the first; where episodes are very short, from anywhere."""
+        for _ in self._walk("warm up", _WARM_UP):
+            pass
+        self.episode.reset(self._rows, 0)
+        self._look()
+        for step, _ in enumerate(self._walk("approach", _BEFORE + 2 * _PATIENCE)):
+            wanted = _DEPTH if step < _BEFORE + _PATIENCE else 1
+            if step >= _BEFORE and self._depth >= wanted and not self.episode.pending:
+                break
+        return self.episode.state()
+
+    def restore(self, state: State) -> None:
+        self.episode.load_state(state, self._rows, 0)
+
+    def go_on(self) -> Trace:
+        """The rows from a snapshot on: the one that arrived last, unless a reset is due, and those that follow."""
+        now = [] if self.episode.pending else [self._look()]
+        return [*now, *self._walk("after", _AFTER)]
+
+    def begin_anew(self) -> Trace:
+        """The rows from a reset on, whether or not the episode before has ended."""
+        self.episode.reset(self._rows, 0)
+        return [self._look(), *self._walk("beyond", _BEYOND)]
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _walk(self, purpose: str, steps: int) -> Iterator[dict[str, str]]:
+        actions = self._action_spec.sample(make_generator("snapshot", self._seed, purpose), steps)
+        for action in as_action_list(self._action_spec, actions):
+            self.episode.step(action, self._rows, 0)
+            yield self._look()
+
+    def _look(self) -> dict[str, str]:
+        self._depth = 0 if self._rows["is_first"][0] else self._depth + 1
+        return {key: blake2b(array.tobytes(), digest_size=8).hexdigest() for key, array in self._rows.items()}
+
+
+def _difference(expected: Trace, answer: Trace | str) -> str:
+    """What is wrong with an answer, in words; nothing if it is the expected one."""
+    if isinstance(answer, str):
+        return f"a snapshot could not be restored in another process: {answer}"
+    for number, (one, other) in enumerate(zip(expected, answer, strict=True), start=1):
+        keys = [key for key in one if one[key] != other[key]]
+        if keys:
+            return f"restored in another process, row {number} from the snapshot on differs in {', '.join(keys)}"
+    return ""
+
+
+def _continue_elsewhere(brief: dict[str, Any], seed: int, states: list[State]) -> list[Trace | str]:
+    """What follows when another process restores each snapshot, the first before a reset; or why it could not."""
+    coded = base64.b64encode(encode_state({str(i): state for i, state in enumerate(states)})).decode()
+    command, environment = fresh_interpreter("reverie.envs.snapshot")
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps({"env": brief, "seed": seed, "states": coded}),
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProbeFailed("another process did not finish restoring it") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ProbeFailed(f"another process failed to make it: {last}")
+    answers: list[Trace | str] = json.loads(done.stdout)
+    return answers
+
+
+def _answer(config: EnvConfig, seed: int, state: State, is_due: bool) -> Trace | str:
+    with closing(_Player(config, seed)) as player:
+        try:
+            player.restore(state)
+            return ([] if is_due else player.go_on()) + player.begin_anew()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+
+def main() -> None:
+    """The other process: restores the snapshots that it reads and tells what follows."""
+    answer = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # envs greet on stdout
+    task = json.load(sys.stdin)
+    states = decode_state(base64.b64decode(task["states"]))
+    try:
+        config = register_described(task["env"])
+        answers = [_answer(config, task["seed"], state, key == "0") for key, state in states.items()]
+    except ReverieError as error:
+        sys.exit(error.message)
+    with os.fdopen(answer, "w") as file:
+        json.dump(answers, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Starts a new run with weights of another one: ``reverie train ... --init-from RUN [--init-pattern GLOB]``.
+
+Only arrays of the policy are taken, by name and shape; optimiser, normaliser and counters start afresh. The other run
+may be of another algorithm or env. What is taken is copied into the new run's folder, so that the run can be resumed
+and verified from its very beginning, also when the other one is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from reverie.config.build import build
+from reverie.config.schema import RunConfig
+from reverie.core.contracts import Algorithm
+from reverie.core.errors import RunError
+from reverie.core.types import Array, State
+from reverie.runs.policies import policy_folder
+from reverie.runs.storage import read_tree, write_tree
+
+FILE = "initial"
+LISTED = 12
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """Weights for a new run, and why others were left out."""
+
+    source: str
+    taken: dict[str, Array]
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def save(self, run: Path) -> None:
+        write_tree(run / FILE, {"source": self.source, "weights": self.taken})
+
+    def lines(self) -> list[str]:
+        """What matched and what did not, for people."""
+        lines = [f"Weights from {self.source}: {len(self.taken)} taken, {len(self.left_out)} left out."]
+        lines += _shorten([f"  taken: {name} {array.shape}" for name, array in self.taken.items()])
+        return lines + _shorten([f"  left out: {name}: {reason}" for name, reason in self.left_out.items()])
+
+
+def choose_weights(config: RunConfig, source: Path, pattern: str = "*") -> InitialWeights:
+    """The arrays of a run's best policy whose names match and that fit the new run; RunError if there are none."""
+    theirs = dict(named_arrays(read_tree(policy_folder(source) / "policy").get("algorithm", {})))
+    own = dict(named_arrays(_fresh_policy_state(config)))
+    reasons = {name: _reason(name, theirs, own, pattern) for name in {**theirs, **own}}
+    taken = {name: theirs[name] for name, reason in reasons.items() if not reason}
+    weights = InitialWeights(source.name, taken, {name: reason for name, reason in reasons.items() if reason})
+    if not taken:
+        lines = [f"No weight of '{source.name}' fits this run with the pattern '{pattern}'.", *weights.lines()[1:]]
+        raise RunError("\n".join(lines), "Choose another --init-pattern, or a run with the same network.")
+    return weights
+
+
+def load_initial_weights(algorithm: Algorithm, run: Path) -> None:
+    """Put the weights that a run was created with into its fresh algorithm, if there are any."""
+    if not (run / f"{FILE}.json").exists():
+        return
+    weights = read_tree(run / FILE).get("weights")
+    try:
+        algorithm.load_policy_state(_replaced(algorithm.policy_state(), dict(weights or {})))
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise RunError(f"{run / FILE} does not fit this run: {error}", "Start a new run with --init-from.") from error
+
+
+def named_arrays(state: State, prefix: str = "") -> Iterator[tuple[str, Array]]:
+    """The arrays of a state by their dotted names."""
+    for key, value in state.items():
+        if isinstance(value, dict):
+            yield from named_arrays(value, f"{prefix}{key}.")
+        elif isinstance(value, np.ndarray):
+            yield f"{prefix}{key}", value
+
+
+def _fresh_policy_state(config: RunConfig) -> State:
+    """What a new run of this config would start with; one env is enough to build it."""
+    session = build(config.model_copy(update={"env": config.env.model_copy(update={"vector": "sync", "num_envs": 1})}))
+    try:
+        return session.algorithm.policy_state()
+    finally:
+        session.close()
+
+
+def _reason(name: str, theirs: dict[str, Array], own: dict[str, Array], pattern: str) -> str:
+    """Why a weight is not taken; empty if it is."""
+    if name not in theirs:
+        return "only in the new run"
+    if not fnmatchcase(name, pattern):
+        return f"does not match '{pattern}'"
+    if name not in own:
+        return "the new run has none of that name"
+    there, here = theirs[name], own[name]
+    if there.shape != here.shape or there.dtype != here.dtype:
+        return f"{there.dtype} {there.shape} there, {here.dtype} {here.shape} here"
+    return ""
+
+
+def _replaced(state: State, weights: dict[str, Array], prefix: str = "") -> State:
+    """The state with some of its arrays replaced by name."""
+    return {
+        key: _replaced(value, weights, f"{prefix}{key}.")
+        if isinstance(value, dict)
+        else weights.get(f"{prefix}{key}", value)
+        for key, value in state.items()
+    }
+
+
+def _shorten(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= LISTED else [*lines[:LISTED], f"  ... and {len(lines) - LISTED} more"]

@@ -1,0 +1,70 @@
+"""The command line as a person types it, run inside the test's process unless a test needs another one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from reverie import api
+from reverie.cli import main
+
+SMALL = ("CartPole-v1:ppo", "env.vector=sync", "phases.0.hooks.0.collect.rows=64", "algorithm.epochs=2")
+SMALL += ("evaluate.final_episodes=3", "phases.0.hooks.2.evaluate.every_steps=300")
+"""A run that is over in a second with ``--steps 600``."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is found out about envs is kept apart from what the user's own runs found out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REVERIE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def reverie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Types a command in an empty folder: ``reverie("train", "CartPole-v1:ppo")``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def type_command(*words: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["reverie", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main.run()
+        code = end.value.code
+        return Outcome(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return type_command
+
+
+def type_elsewhere(*words: str, folder: Path) -> Outcome:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", "reverie", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"})
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
+    """A small finished run; tests read it and leave it as it is."""
+    return api.train(*SMALL, seed=1, steps=600, runs_dir=tmp_path_factory.mktemp("runs"))

@@ -1,0 +1,115 @@
+"""Reverie from Python: train, find, load, evaluate, act."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import reverie
+from reverie.core.errors import ConfigError, RunError
+from reverie.core.rng import derive_seed
+from reverie.envs.config import EnvConfig
+from reverie.envs.make import make_env
+from reverie.log.sinks import read_jsonl
+from tests.e2e.conftest import SMALL
+
+TINY = ("env.vector=sync", "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1")
+TINY += ("evaluate.final_episodes=1",)
+
+
+def test_a_run_tells_about_itself(trained: reverie.Run) -> None:
+    assert trained.state == "finished"
+    assert trained.exit_code == 0
+    assert trained.name == "CartPole-v1-ppo-s1-1"
+    assert trained.metrics() == read_jsonl(trained.path / "metrics.jsonl")
+    assert any("evaluate/return_mean" in line for line in trained.metrics())
+    assert sum(score["length"] for score in trained.scores()) <= trained.status["env_steps"]
+    found = reverie.find(trained.name, runs_dir=trained.path.parent)
+    assert (found.path, found.state) == (trained.path, "finished")
+
+
+def test_an_agent_plays_what_was_evaluated(trained: reverie.Run) -> None:
+    """The final evaluation again, by hand: its episodes with Gymnasium alone."""
+    agent = trained.agent("final")
+    env = make_env(EnvConfig.model_validate(agent.about["env"]))
+    scores = [play(agent, env, derive_seed(1, "evaluate", episode)) for episode in range(3)]
+    assert np.mean(scores) == trained.status["final_score"]
+    env.close()
+
+
+def play(agent: reverie.Agent, env: gym.Env[object, object], seed: int) -> float:
+    observation, _ = env.reset(seed=seed)
+    agent.reset()
+    total, done = 0.0, False
+    while not done:
+        observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
+        total, done = total + float(reward), terminated or truncated
+    return total
+
+
+def test_an_agent_is_deterministic_unless_asked(trained: reverie.Run) -> None:
+    agent = reverie.load(str(trained.path))
+    observation = np.array([0.01, 0.0, -0.02, 0.0], np.float32)
+    assert len({agent.act(observation) for _ in range(20)}) == 1
+    assert {agent.act(observation, deterministic=False) for _ in range(60)} == {0, 1}
+    other = reverie.load(str(trained.path))
+    drawn = [[one.act(observation, deterministic=False) for _ in range(20)] for one in (other, trained.agent())]
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [("dict", "continuous"), ("tuple", "multi_discrete"), ("image", "multi_binary"), ("discrete", "unbounded")],
+)
+def test_an_agent_takes_and_gives_what_its_env_does(tmp_path: Path, observation: str, action: str) -> None:
+    kwargs = f"env.kwargs={{observation: {observation}, action: {action}, length: 5}}"
+    run = reverie.train("Reverie/Counting-v0:ppo", kwargs, *TINY, steps=40, runs_dir=tmp_path)
+    agent = run.agent()
+    env = make_env(EnvConfig.model_validate(agent.about["env"]))
+    assert play(agent, env, seed=3) == 15.0
+    seen, _ = env.reset(seed=1)
+    assert env.action_space.contains(agent.act(seen))
+    assert env.action_space.contains(agent.act(seen, deterministic=False))
+    env.close()
+
+
+def test_reset_forgets_what_happened_before(tmp_path: Path) -> None:
+    """Smooth noise keeps its direction until the agent is reset or has kept it long enough."""
+    words = ("algorithm.state_dependent_noise=true", "algorithm.noise_steps=-1", *TINY)
+    run = reverie.train(
+        "Reverie/Counting-v0:ppo", "env.kwargs={action: continuous}", *words, steps=40, runs_dir=tmp_path
+    )
+    agent = run.agent()
+    seen = np.zeros(4, np.float32)
+    first = agent.act(seen, deterministic=False)
+    assert agent.act(seen, deterministic=False).tolist() == first.tolist()
+    agent.reset()
+    assert agent.act(seen, deterministic=False).tolist() != first.tolist()
+
+
+def test_evaluate_from_python(trained: reverie.Run) -> None:
+    runs_dir = trained.path.parent
+    result = reverie.evaluate(episodes=6, which="final", runs_dir=runs_dir)
+    assert result["episodes"] == 6
+    assert result == reverie.evaluate(trained.name, episodes=6, which="final", runs_dir=runs_dir)
+    assert result["return_min"] <= result["return_mean"] <= result["return_max"]
+
+
+def test_a_config_can_be_made_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = reverie.make_config("CartPole-v1:ppo", ["algorithm.gamma=0.5"], seed=3, steps=5_000)
+    assert (config.seed, config.horizon_steps, config.algorithm.gamma) == (3, 5_000, 0.5)  # type: ignore[attr-defined]
+    assert config.env.vector in ("sync", "process")
+    assert config.algorithm.network.kind == "mlp"  # type: ignore[attr-defined]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_are_raised_with_their_fix(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="gama"):
+        reverie.train(SMALL[0], "algorithm.gama=1", runs_dir=tmp_path)
+    with pytest.raises(RunError, match="no runs"):
+        reverie.load(runs_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []

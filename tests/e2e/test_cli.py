@@ -1,0 +1,200 @@
+"""The commands: what they do, print and return."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reverie import api
+from reverie.log.sinks import read_jsonl
+from tests.e2e.conftest import SMALL, Command, type_elsewhere
+
+STEPS = ("--steps", "600")
+REPRODUCIBLE = ("metrics.jsonl", "scores.jsonl")
+
+
+def test_train_fills_a_run_folder(reverie: Command, tmp_path: Path) -> None:
+    done = reverie("train", *SMALL, *STEPS, "--seed", "4")
+    assert done.code == 0
+    assert done.out.startswith("CartPole-v1-ppo-s4-1  finished  best ")
+    assert "env steps" in done.err
+    assert all(len(line) <= 80 for line in (done.out + done.err).splitlines())
+    run = tmp_path / "runs" / "CartPole-v1-ppo-s4-1"
+    for name in ("config.yaml", "manifest.json", "metrics.jsonl", "scores.jsonl", "machine.jsonl", "status.json"):
+        assert (run / name).stat().st_size > 0
+    status = json.loads((run / "status.json").read_text())
+    assert status["state"] == "finished"
+    assert 600 <= status["env_steps"] < 664
+    assert (run / "policies" / "final" / "policy.json").exists()
+    assert (run / "policies" / status["best_policy"] / "policy.json").exists()
+    assert "Finished after" in (run / "run.log").read_text()
+
+
+def test_quiet_prints_only_the_result(reverie: Command) -> None:
+    done = reverie("train", *SMALL, *STEPS, "--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert len(done.out.splitlines()) == 1
+
+
+def test_json_is_one_object(reverie: Command, tmp_path: Path) -> None:
+    done = reverie("train", *SMALL, *STEPS, "--seed", "2", "--runs-dir", "elsewhere", "--json")
+    result = json.loads(done.out)
+    assert result["run"] == "CartPole-v1-ppo-s2-1"
+    assert (tmp_path / result["path"]).resolve() == tmp_path / "elsewhere" / result["run"]
+    assert result["state"] == "finished"
+    assert isinstance(result["best_score"], float)
+    assert isinstance(result["final_score"], float)
+
+
+def test_several_seeds_are_the_runs_that_each_would_be_alone(
+    reverie: Command, tmp_path: Path, trained: api.Run
+) -> None:
+    done = reverie("train", *SMALL, *STEPS, "--seed", "1,2", "--jobs", "2", "--json")
+    assert done.code == 0
+    assert [result["run"] for result in json.loads(done.out)] == ["CartPole-v1-ppo-s1-1", "CartPole-v1-ppo-s2-1"]
+    beside = tmp_path / "runs" / "CartPole-v1-ppo-s1-1"
+    for name in REPRODUCIBLE:
+        assert (beside / name).read_bytes() == (trained.path / name).read_bytes()
+    other = tmp_path / "runs" / "CartPole-v1-ppo-s2-1"
+    assert (other / "scores.jsonl").read_bytes() != (trained.path / "scores.jsonl").read_bytes()
+
+
+def test_a_seed_that_fails_is_named(reverie: Command, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")  # the config is fine, but no folder can be made here
+    done = reverie("train", *SMALL, *STEPS, "--seed", "1,2", "--jobs", "2", "--runs-dir", "taken", "--quiet")
+    assert done.code == 1
+    assert "Seeds 1, 2 did not finish" in done.err
+
+
+def test_dry_run_trains_nothing(reverie: Command, tmp_path: Path) -> None:
+    done = reverie("train", *SMALL, *STEPS, "--seed", "3", "--dry-run")
+    assert done.code == 0
+    assert "CartPole-v1 with ppo, seed 3" in done.out
+    assert "learn (online): 600 env steps, about 10 cycles" in done.out
+    plan = json.loads(reverie("train", *SMALL, *STEPS, "--dry-run", "--json").out)
+    assert (plan["env_steps"], plan["num_envs"], len(plan["phases"])) == (600, 8, 1)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_eval_plays_the_policy_that_was_trained(reverie: Command, trained: api.Run) -> None:
+    words = ("eval", str(trained.path), "--policy", "final", "--episodes", "3", "--json")
+    result = json.loads(reverie(*words).out)
+    assert result["return_mean"] == trained.status["final_score"]  # the same three episodes
+    expected = {"run", "policy", "seed", "episodes", "return_mean", "return_std", "return_iqm", "return_min",
+                "return_max", "return_low", "return_high", "length_mean"}  # fmt: skip
+    assert set(result) == expected
+    assert (result["run"], result["policy"], result["seed"], result["episodes"]) == (trained.name, "final", 1, 3)
+    other = json.loads(reverie(*words, "--seed", "77").out)
+    assert other["seed"] == 77
+    assert other["return_mean"] != result["return_mean"]
+    sampled = json.loads(reverie(*words, "--sample").out)
+    assert sampled["return_mean"] != result["return_mean"]
+
+
+def test_eval_as_text(reverie: Command, trained: api.Run) -> None:
+    lines = reverie(
+        "eval", trained.name[:8], "--episodes", "4", "--runs-dir", str(trained.path.parent)
+    ).out.splitlines()
+    assert lines[0] == f"{trained.name} (best policy), 4 episodes"
+    assert lines[1].startswith("return ")
+    assert lines[2].startswith("interquartile mean ")
+
+
+def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
+    words = ("Reverie/Counting-v0:ppo", "env.log_keys=[success]", "env.vector=sync", "env.num_envs=2")
+    words += ("phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1", "evaluate.final_episodes=2")
+    assert reverie("train", *words, "--steps", "60", "--quiet").code == 0
+    assert reverie("eval", "--episodes", "2").out.splitlines()[-1] == "success 1.0000"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("train", "CartPole-v1:ppo", "algorithm.gama=0.9"), "'gamma'"),
+        (("train", "CartPole-v1:ppo", "algorithm.gamma=2"), "algorithm.gamma"),
+        (("train", "CartPole-v1:pppo"), "'ppo'"),
+        (("train", "CartPol-v1:ppo"), "'CartPole-v1'"),
+        (("train", "CartPole-v1:ppo", "smal"), "'small'"),
+        (("train", "CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=63"), "Write 56 or 64"),
+        (("train", "CartPole-v1:ppo", "--seed", "one"), "--seed 1,2,3"),
+        (("train", "CartPole-v1:ppo", "seed=-1"), "seed"),
+        (("train", "no_such_module.Env:ppo"), "no_such_module"),
+        (("train", "CartPole-v1:ppo", "backend.device=cuda:9"), "backend.device"),
+        (("train", "CartPole-v1:ppo", "--stpes", "5"), "--stpes"),
+        (("config", "show", "CartPole-v1:ppo", "env.num_env=3"), "'num_envs'"),
+    ],
+)
+def test_config_errors_name_the_right_word(
+    reverie: Command, tmp_path: Path, words: tuple[str, ...], expected: str
+) -> None:
+    done = reverie(*words)
+    assert done.code == 2
+    assert expected in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_error_in_a_process_of_its_own(tmp_path: Path) -> None:
+    done = type_elsewhere("train", "CartPole-v1:ppo", "algorithm.gama=0.9", folder=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: ")
+    assert "'gamma'" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", ["eval", "resume", "verify"])
+def test_commands_without_a_run_say_how_to_get_one(reverie: Command, command: str) -> None:
+    done = reverie(command)
+    assert done.code == 1
+    assert "There are no runs in 'runs'" in done.err
+    assert "reverie train" in done.err
+
+
+def test_code_of_strangers_is_not_loaded_unasked(reverie: Command, tmp_path: Path) -> None:
+    own = "import gymnasium as gym\n\n\nclass Own(gym.envs.classic_control.CartPoleEnv):\n    pass\n"
+    (tmp_path / "own_cartpole.py").write_text(own)
+    words = ("own_cartpole.Own:ppo", *SMALL[1:4], "env.max_episode_steps=20", "evaluate.final_episodes=1")
+    assert reverie("train", *words, "--steps", "64", "--quiet").code == 0
+    refused = reverie("eval", "--episodes", "1")
+    assert refused.code == 2
+    assert "--trust" in refused.err
+    assert reverie("eval", "--episodes", "1", "--trust").code == 0
+    sys.modules.pop("own_cartpole")
+
+
+def test_interrupt_saves_and_says_how_to_go_on(reverie: Command, tmp_path: Path) -> None:
+    words = [*SMALL, "checkpoint.every_steps=200", "--steps", "1000000", "--seed", "1"]
+    command = [sys.executable, "-m", "reverie", "train", *words]
+    run = tmp_path / "runs" / "CartPole-v1-ppo-s1-1"
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        while not (run / "checkpoints" / "latest.json").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Stopped and saved at env step" in printed
+    assert f"reverie resume {run.name}" in printed
+    assert "Traceback" not in printed
+    steps = api.find(runs_dir=tmp_path / "runs").status["env_steps"]
+
+    done = reverie("resume", run.name, "--steps", str(steps + 200), "--json")
+    assert (done.code, json.loads(done.out)["state"]) == (0, "finished")
+    whole = api.train(*words[:-4], "phases.0.duration_steps=1000000", "horizon_steps=1000000", seed=1,
+                      steps=steps + 200, runs_dir=tmp_path / "whole")  # fmt: skip
+    assert read_jsonl(run / "scores.jsonl") == whole.scores()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(reverie: Command, tmp_path: Path) -> None:
+    done = reverie("train", *SMALL, "algorithm.learning_rate=1e30", "algorithm.max_grad_norm=null", *STEPS, "--quiet")
+    assert done.code == 1
+    assert "Lower the learning rate" in done.err
+    assert api.find(runs_dir=tmp_path / "runs").state == "failed"
+    assert "Failed: The loss of 'update'" in next((tmp_path / "runs").glob("*/run.log")).read_text()

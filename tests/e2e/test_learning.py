@@ -1,0 +1,33 @@
+"""Agents learn: the tuned presets reach what they promise, with one seed and a part of their budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import reverie
+
+
+def scores_of(run: reverie.Run) -> list[float]:
+    """The means of all evaluations."""
+    return [line["evaluate/return_mean"] for line in run.metrics() if "evaluate/return_mean" in line]
+
+
+def test_cartpole_is_balanced(tmp_path: Path) -> None:
+    words = ("early_stop=solved", "phases.0.hooks.2.evaluate.every_steps=5000", "env.vector=sync")
+    run = reverie.train("CartPole-v1:ppo", *words, seed=1, runs_dir=tmp_path)
+    assert run.status["env_steps"] <= 60_000
+    assert max(scores_of(run)) >= 475
+    assert run.status["best_score"] == max(scores_of(run))
+
+
+def test_pictures_are_understood(tmp_path: Path) -> None:
+    """Which way a spot moves shows only in two frames; guessing earns 15.5, the most is 31."""
+    words = (
+        "phases.0.hooks.2.evaluate.every_steps=4000",
+        "env.vector=sync",
+        "early_stop=solved",
+        "env.spec.solved_at=28",
+    )
+    run = reverie.train("Reverie/Motion-v0:ppo", *words, seed=1, runs_dir=tmp_path)
+    assert run.status["env_steps"] <= 13_000
+    assert max(scores_of(run)) >= 28

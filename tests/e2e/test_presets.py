@@ -1,0 +1,38 @@
+"""Every shipped preset builds a session that collects, where the packages of its env are installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from reverie.api import make_config
+from reverie.config.build import build
+from reverie.envs.make import register_own_envs
+from tests.unit.config.test_presets import SPECS
+
+
+def needs(spec: str) -> Any:
+    """The spec, marked with the extra that its env comes from."""
+    register_own_envs()
+    entry_point = str(getattr(gym.registry.get(spec.rpartition(":")[0]), "entry_point", ""))
+    extras = [extra for extra in ("box2d", "mujoco") if f".{extra}" in entry_point]
+    return pytest.param(spec, marks=[pytest.mark.needs(extra) for extra in extras])
+
+
+@pytest.mark.parametrize("spec", [needs(spec) for spec in SPECS])
+def test_every_preset_builds_and_collects(spec: str) -> None:
+    config = make_config(spec, ["env.vector=sync"], seed=1)
+    session = build(config)
+    try:
+        phase = session.scheduler.phases[0]
+        session.enter(phase, None)
+        session.collector.collect_rows(session.buffers[phase.buffer], config.env.num_envs)
+        assert session.counters.rows == 2 * config.env.num_envs
+        assert session.collector.now["previous_action"].shape == (
+            config.env.num_envs,
+            *session.policy.specs.action.shape,
+        )
+    finally:
+        session.close()

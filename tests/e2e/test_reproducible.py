@@ -1,0 +1,69 @@
+"""One seed, one result: whatever process, vector backend or neighbour a run has."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reverie import api
+from tests.e2e.conftest import SMALL, type_elsewhere
+
+WORDS = (*SMALL, "normaliser.observation=rolling", "normaliser.reward=true")
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Everything of a run that has to repeat."""
+    files = [run / "metrics.jsonl", run / "scores.jsonl", *sorted((run / "policies").rglob("*.*"))]
+    return {str(path.relative_to(run)): path.read_bytes() for path in files if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    run = api.train(*WORDS, seed=5, steps=600, runs_dir=tmp_path_factory.mktemp("reference"))
+    found = contents(run.path)
+    assert {"metrics.jsonl", "scores.jsonl", "policies/final/policy.safetensors"} <= set(found)
+    assert all(found.values())
+    return found
+
+
+def test_another_process_gives_the_same_bits(reference: dict[str, bytes], tmp_path: Path) -> None:
+    done = type_elsewhere("train", *WORDS, "--seed", "5", "--steps", "600", "--quiet", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert contents(tmp_path / "runs" / "CartPole-v1-ppo-s5-1") == reference
+
+
+def test_worker_processes_give_the_same_bits(reference: dict[str, bytes], tmp_path: Path) -> None:
+    words = [word for word in WORDS if not word.startswith("env.vector")]
+    run = api.train(*words, "env.vector=process", "env.workers=2", seed=5, steps=600, runs_dir=tmp_path)
+    found = contents(run.path)
+    for name in reference:
+        if not name.endswith(".json"):  # which tells the vector
+            assert found[name] == reference[name]
+
+
+def test_another_seed_gives_another_run(reference: dict[str, bytes], tmp_path: Path) -> None:
+    found = contents(api.train(*WORDS, seed=6, steps=600, runs_dir=tmp_path).path)
+    assert found["metrics.jsonl"] != reference["metrics.jsonl"]
+    assert found["policies/final/policy.safetensors"] != reference["policies/final/policy.safetensors"]
+
+
+def test_global_generators_have_no_say(reference: dict[str, bytes], tmp_path: Path) -> None:
+    """Whatever others did to them; that a run leaves them alone is watched around every test."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    try:
+        assert contents(api.train(*WORDS, seed=5, steps=600, runs_dir=tmp_path).path) == reference
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+def test_other_savings_and_loggings_change_nothing_else(reference: dict[str, bytes], tmp_path: Path) -> None:
+    run = api.train(
+        *WORDS, "checkpoint.every_steps=70", "evaluate.final_episodes=3", seed=5, steps=600, runs_dir=tmp_path
+    )
+    assert contents(run.path) == reference

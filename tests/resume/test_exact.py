@@ -1,0 +1,160 @@
+"""A run that is stopped and goes on in a fresh session from disk equals one that was left alone, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reverie import api
+from reverie.config.build import build
+from reverie.core import registry
+from reverie.core.errors import ConfigError
+from reverie.log.sinks import read_jsonl
+from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train, train_in_pieces
+
+REPLAY = (
+    "env.vector=sync", "phases.0.duration_steps=64", "buffers.main.min_rows=32",
+    "phases.1.hooks.2.evaluate={episodes: 2, every_steps: 100}", "evaluate.final_episodes=2",
+    "checkpoint.every_steps=50", "algorithm.batch_size=16",
+)  # fmt: skip
+ALGORITHMS = {
+    "ppo": PPO,
+    "dqn": ("CartPole-v1:dqn", *REPLAY, "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=4"),
+    "sac": ("Pendulum-v1:sac", *REPLAY, "phases.1.hooks.0.collect.rows=4"),
+}
+"""How each algorithm is made small; one that is not listed runs as its preset says."""
+ENVS = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Reverie/Motion-v0")
+
+PHASES = {
+    "phases": [
+        {"name": "prefill", "controller": "random", "hooks": [{"collect": {"rows": 16}}], "duration_steps": 40},
+        {
+            "name": "loop",
+            "repeat": 2,
+            "phases": [
+                {
+                    "name": "longer",
+                    "hooks": [{"collect": {"rows": 24}}, {"update": {}}],
+                    "duration_steps": 60,
+                    "overrides": {"env.kwargs": {"length": 14, "varied": True}},
+                    "keep": ["algorithm", "normaliser"],
+                },
+                {
+                    "name": "often",
+                    "hooks": [
+                        {"collect": {"rows": 24}},
+                        {"update": {"every_cycles": 2}},
+                        {"evaluate": {"episodes": 2, "every_steps": 30}},
+                    ],
+                    "duration_cycles": 3,
+                },
+            ],
+        },
+        {"name": "last", "hooks": [{"collect": {"rows": 24}}, {"update": {}}], "duration_updates": 3},
+    ]
+}
+CASES = {
+    "checking agent, sync": CHECKING,
+    "checking agent, worker processes": (*CHECKING, "env.vector=process", "env.workers=2"),
+    "checking agent, episodes": (
+        *CHECKING, "phases.0.hooks=[{collect: {episodes: 8}}, update_episodes]", "phases.0.duration_steps=300",
+    ),
+    "checking agent, replay": (
+        *CHECKING, "buffers.main={kind: replay, capacity: 64, min_rows: 24}", "algorithm.batch_size=2",
+        "phases.0.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}]", "phases.0.duration_steps=300",
+    ),
+    "loops, overrides, a random controller": (*CHECKING, f"phases={json.dumps(PHASES['phases'])}"),
+    "native vector": (*PPO, "env.vector=native"),
+    "normalisers": (*PPO, "normaliser.observation=rolling", "normaliser.reward=true"),
+    "smooth noise and an overriding phase": (
+        "Pendulum-v1:ppo", "env.vector=sync", "evaluate.final_episodes=1", "checkpoint.every_steps=100",
+        "phases=" + json.dumps([
+            {"name": "a", "hooks": [{"collect": {"rows": 64}}, {"update": {}}], "duration_steps": 300},
+            {
+                "name": "b", "hooks": [{"collect": {"rows": 64}}, {"update": {}}], "duration_steps": 200,
+                "overrides": {"algorithm.learning_rate": 1e-5, "algorithm.epochs": 1}, "keep": ["normaliser"],
+            },
+        ]), "algorithm.epochs=2",
+    ),
+    "early stop": (*PPO, "early_stop=solved", "env.spec.solved_at=9", "evaluate.warmup_steps=500"),
+}  # fmt: skip
+STEPS = {"checking agent, sync": 300, "checking agent, worker processes": 300, "native vector": 600, "normalisers": 600,
+         "early stop": 1500}  # fmt: skip
+
+
+def first_that_fits(kind: str) -> str:
+    """An env that the algorithm can act in."""
+    for env in ENVS:
+        try:
+            build(api.make_config(f"{env}:{kind}")).close()
+            return f"{env}:{kind}"
+        except ConfigError:
+            continue
+    raise AssertionError(f"{kind} fits none of {ENVS}: name a spec in ALGORITHMS")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_stopped_run_goes_on_exactly(case: str, tmp_path: Path) -> None:
+    whole = train(CASES[case], tmp_path / "whole", STEPS.get(case))
+    stops = [3, 6] if "processes" in case else [3, 5, 4, 9]
+    pieces = train_in_pieces(CASES[case], tmp_path / "pieces", stops, STEPS.get(case))
+    assert_equal_runs(pieces, whole)
+    assert len(read_jsonl(pieces / "resumes.jsonl")) >= 2
+
+
+@pytest.mark.parametrize("kind", registry.kinds("algorithm"))
+def test_every_algorithm_goes_on_exactly(kind: str, tmp_path: Path) -> None:
+    words = ALGORITHMS.get(kind) or (first_that_fits(kind), "checkpoint.every_steps=50", "evaluate.final_episodes=2")
+    whole = train(words, tmp_path / "whole", steps=200)
+    pieces = train_in_pieces(words, tmp_path / "pieces", [4, 9, 6, 11], steps=200)
+    assert_equal_runs(pieces, whole)
+    updates = [line["updates"] for line in read_jsonl(whole / "metrics.jsonl")]
+    assert updates[-1] > 0, "the algorithm learnt nothing, so nothing was shown"
+
+
+def test_every_place_between_two_steps_is_a_place_to_stop(tmp_path: Path) -> None:
+    words = (*CHECKING, f"phases={json.dumps(PHASES['phases'])}")
+    whole = train(words, tmp_path / "whole")
+    cycles = read_jsonl(whole / "metrics.jsonl")[-1]["cycles"]
+    for stop in range(3 * cycles + 1):
+        assert_equal_runs(train_in_pieces(words, tmp_path / str(stop), [stop]), whole)
+
+
+def test_early_stop_ends_where_it_ended_before(tmp_path: Path) -> None:
+    """Also when the run is resumed at the very moment at which it was solved but had not said so yet."""
+    case = CASES["early stop"]
+    whole = train(case, tmp_path / "whole", 1500)
+    cycles = read_jsonl(whole / "metrics.jsonl")[-1]["cycles"]
+    assert 0 < api.find(str(whole)).status["env_steps"] < 1000, "it did not end early"
+    for stop in range(3 * cycles, 3 * cycles + 4):
+        assert_equal_runs(train_in_pieces(case, tmp_path / str(stop), [stop], 1500), whole)
+
+
+def test_a_longer_budget_equals_the_longer_run(tmp_path: Path) -> None:
+    """Schedules fall over the horizon that the run was created with, so the long run names the same one."""
+    words = (*PPO, "horizon_steps=400", "log.every_steps=50")
+    long = train(words, tmp_path / "long", steps=800)
+    short = train(words, tmp_path / "short", steps=400)
+    resumed = api.resume(str(short), steps=800)
+    assert resumed.state == "finished"
+    assert_equal_runs(short, long)
+
+
+def test_seeds_side_by_side_equal_the_same_seeds_alone(tmp_path: Path) -> None:
+    words = [*PPO, "--steps=300", "--seed=1,2", "--jobs=2", f"--runs-dir={tmp_path / 'together'}", "--quiet"]
+    done = subprocess.run([sys.executable, "-m", "reverie", "train", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for seed in (1, 2):
+        (together,) = tmp_path.glob(f"together/*-s{seed}-1")
+        assert_equal_runs(together, train(PPO, tmp_path / "alone", steps=300, seed=seed))
+
+
+def test_a_loaded_session_is_not_the_old_one(tmp_path: Path) -> None:
+    """The comparison can fail: another seed gives other bytes everywhere that matters."""
+    first, second = train(PPO, tmp_path / "a", steps=300), train(PPO, tmp_path / "b", steps=300, seed=2)
+    with pytest.raises(AssertionError, match=r"metrics\.jsonl"):
+        assert_equal_runs(first, second)

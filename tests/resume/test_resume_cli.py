@@ -1,0 +1,299 @@
+"""``reverie resume``, ``reverie verify``, ``reverie train --resume`` and ``--init-from``, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from reverie import api
+from reverie.cli.main import app
+from reverie.config.files import read_config
+from reverie.core.errors import ReverieError
+from reverie.log.sinks import read_jsonl
+from reverie.runs.storage import read_tree, write_tree
+from tests.resume import damage
+from tests.resume.pieces import PPO, assert_equal_runs, stopping_after, train
+
+SPEC = PPO[0]
+
+
+def reverie(*words: str) -> Result:
+    """The result of a command that is expected to be accepted."""
+    done = CliRunner().invoke(app, list(words))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def refusal(*words: str) -> ReverieError:
+    error = CliRunner().invoke(app, list(words)).exception
+    assert isinstance(error, ReverieError), error
+    return error
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return damage.make_stopped_run(tmp_path_factory.mktemp("stopped"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(damage.STOPPED, tmp_path_factory.mktemp("finished"), damage.STEPS)
+
+
+@pytest.fixture
+def run(stopped: Path, tmp_path: Path) -> Path:
+    return damage.copy_run(stopped, tmp_path)
+
+
+def env_steps(run: Path, number: int) -> int:
+    return int(damage.newest(run, number).name.partition("-")[0])
+
+
+def test_resume_goes_on_and_doubles_no_stretch(run: Path, finished: Path) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"env_steps": 99999, "written after the checkpoint": 1}\n')
+    done = reverie("resume", str(run))
+    assert done.exit_code == 0
+    assert f"from env step {read_start(run):,}" in done.stderr
+    steps = [line["env_steps"] for line in read_jsonl(run / "metrics.jsonl")]
+    assert steps == sorted(steps)
+    assert 99999 not in steps
+    assert_equal_runs(run, finished)
+
+
+def read_start(run: Path) -> int:
+    """The env steps that the last resume began at."""
+    return int(read_jsonl(run / "resumes.jsonl")[-1]["checkpoint"].partition("-")[0])
+
+
+def test_the_verdict_on_the_env_is_said_and_saved(run: Path) -> None:
+    assert "env snapshots: exact (replay)" in reverie("resume", str(run)).stderr
+    summary = json.loads((damage.newest(run) / "checkpoint.json").read_text())
+    assert summary["environment"] == {"kind": "exact", "reason": "", "method": "replay"}
+
+
+def test_changed_settings_are_listed_and_recorded(run: Path) -> None:
+    before = (run / "config.yaml").read_text()
+    done = reverie("resume", str(run), "algorithm.gamma=0.9", "checkpoint.keep_last=1", "--steps", "1200")
+    assert "algorithm.gamma: 0.98 -> 0.9  (from here on it is another run)" in done.stderr
+    assert "checkpoint.keep_last: 3 -> 1  (the run stays exact)" in done.stderr
+    assert "phases.0.duration_steps: 1000 -> 1200  (the run stays exact)" in done.stderr
+    (entry,) = read_jsonl(run / "resumes.jsonl")
+    exact = {change["key"]: change["keeps_exactness"] for change in entry["changes"]}
+    assert exact == {"algorithm.gamma": False, "checkpoint.keep_last": True, "phases.0.duration_steps": True}
+    assert (run / "config-before-resume-1.yaml").read_text() == before
+    assert read_config(run / "config.yaml").algorithm.gamma == 0.9  # type: ignore[attr-defined]
+
+
+def test_a_resume_without_changes_leaves_the_config_alone(run: Path) -> None:
+    before = (run / "config.yaml").read_bytes()
+    reverie("resume", str(run))
+    assert (run / "config.yaml").read_bytes() == before
+    assert not list(run.glob("config-before-*"))
+    assert read_jsonl(run / "resumes.jsonl")[0]["changes"] == []
+
+
+def test_an_earlier_checkpoint_can_be_named(run: Path, finished: Path) -> None:
+    first, later = damage.newest(run, 0), damage.newest(run)
+    done = reverie("resume", str(run), "--checkpoint", str(env_steps(run, 0)))
+    assert later.name in done.stderr
+    assert read_jsonl(run / "resumes.jsonl")[0]["checkpoint"] == first.name
+    assert_equal_runs(run, finished)
+
+
+def test_going_back_does_not_jump_ahead_again(run: Path, tmp_path: Path) -> None:
+    """Other settings from an earlier checkpoint on, stopped and resumed: never back on the abandoned path."""
+    first = env_steps(run, 0)
+    twin = damage.copy_run(run, tmp_path / "twin")
+    api.resume(str(twin), "algorithm.gamma=0.5", checkpoint=str(first))
+    with stopping_after(3):
+        api.resume(str(run), "algorithm.gamma=0.5", checkpoint=str(first))
+    assert api.resume(str(run)).state == "finished"
+    assert_equal_runs(run, twin)
+
+
+def test_an_unknown_checkpoint(run: Path) -> None:
+    error = refusal("resume", str(run), "--checkpoint", "12345")
+    assert "no checkpoint '12345'" in error.message
+    assert str(env_steps(run, 0)) in error.fix
+
+
+def test_a_finished_run_says_so(finished: Path, tmp_path: Path) -> None:
+    run = damage.copy_run(finished, tmp_path)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "run.log"}
+    done = reverie("resume", str(run))
+    assert done.exit_code == 0
+    assert "is finished" in done.stderr
+    assert f"reverie resume {run.name} --steps" in done.stderr
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "run.log"} == before
+
+
+def test_less_than_was_done_is_refused(run: Path) -> None:
+    error = refusal("resume", str(run), "--steps", "100")
+    assert "already has" in error.message
+    assert "--checkpoint" in error.fix
+
+
+def test_an_unknown_setting_is_refused(run: Path) -> None:
+    assert "gama" in refusal("resume", str(run), "algorithm.gama=1").message
+
+
+# ---------------------------------------------------------------- verify
+
+
+def test_verify_reproduces_every_segment(finished: Path) -> None:
+    done = reverie("verify", str(finished), "--segments", "all")
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(list(finished.glob("checkpoints/0*"))) == 3
+    assert all(line.endswith(": reproduced") for line in lines)
+    assert lines[0].startswith("env steps 0 to")
+
+
+def test_verify_reproduces_a_run_with_phases(tmp_path: Path) -> None:
+    """A checkpoint at the end of a phase is met again, before the next phase begins."""
+    phases = [
+        {"name": name, "hooks": [{"collect": {"rows": 64}}, {"update": {}}], "duration_steps": 100} for name in "abc"
+    ]
+    words = (*PPO, f"phases={json.dumps(phases)}", "checkpoint.every_steps=50", "checkpoint.keep_last=20")
+    run = train(words, tmp_path)
+    verdicts = api.verify(str(run), "all")
+    assert len(verdicts) >= 5
+    assert [verdict.differences for verdict in verdicts if not verdict.is_reproduced] == []
+
+
+def test_verify_names_a_tampered_metric(finished: Path, tmp_path: Path) -> None:
+    run = damage.copy_run(finished, tmp_path)
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    begin = env_steps(run, -2)
+    place = next(i for i, line in enumerate(lines) if json.loads(line)["env_steps"] > begin and "update/loss" in line)
+    record = json.loads(lines[place])
+    changed = lines[place].replace('"update/loss": ', '"update/loss": 1')
+    (run / "metrics.jsonl").write_text("".join([*lines[:place], changed, *lines[place + 1 :]]))
+    done = reverie("verify", str(run))
+    assert done.exit_code == 1
+    assert "NOT reproduced" in done.stdout
+    assert f"metrics: first at env step {record['env_steps']}, update {record['updates']}: update/loss 1" in done.stdout
+    assert "since then: device cpu, threads 1" in done.stdout
+
+
+def test_verify_names_a_tampered_score(finished: Path, tmp_path: Path) -> None:
+    run = damage.copy_run(finished, tmp_path)
+    (run / "scores.jsonl").write_bytes((run / "scores.jsonl").read_bytes().replace(b'"length": ', b'"length": 7', 1))
+    (verdict,) = api.verify(str(run), "first")
+    assert [line.split(":")[0] for line in verdict.differences] == ["scores"]
+    assert "length" in verdict.differences[0]
+
+
+def test_verify_names_a_tampered_weight(finished: Path, tmp_path: Path) -> None:
+    run = damage.copy_run(finished, tmp_path)
+    checkpoint = damage.newest(run)
+    state = read_tree(checkpoint / "algorithm")
+    name = next(name for name, value in state["model"].items() if isinstance(value, np.ndarray))
+    state["model"][name].flat[0] += 1e-6
+    write_tree(checkpoint / "algorithm", state)
+    damage.reseal(checkpoint)
+    done = reverie("verify", str(run), "--json")
+    assert done.exit_code == 1
+    (verdict,) = json.loads(done.stdout)
+    assert not verdict["reproduced"]
+    assert verdict["differences"] == [f"algorithm: differs at /model/{name}"]
+
+
+def test_verify_refuses_a_damaged_checkpoint(finished: Path, tmp_path: Path) -> None:
+    run = damage.copy_run(finished, tmp_path)
+    damage.flip_byte(damage.newest(run) / "algorithm.safetensors")
+    assert "damaged" in refusal("verify", str(run)).message
+
+
+def test_verify_mentions_settings_that_a_resume_changed(run: Path) -> None:
+    api.resume(str(run), "algorithm.gamma=0.5")
+    (verdict,) = api.verify(str(run), "first")
+    assert not verdict.is_reproduced
+    assert "algorithm.gamma: 0.98 -> 0.5 (resume 1)" in verdict.surroundings
+
+
+# ---------------------------------------------------------------- train --resume and --init-from
+
+
+def test_train_resume_is_resume(run: Path, finished: Path) -> None:
+    assert reverie("train", SPEC, "--resume", str(run), "--quiet").exit_code == 0
+    assert_equal_runs(run, finished)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["Acrobot-v1:ppo"], "trains CartPole-v1:ppo, not Acrobot-v1:ppo"),
+        ([SPEC, "--seed", "9"], "has the seed 1, not 9"),
+        ([SPEC, "small"], "preset cannot be added"),
+        ([SPEC, "--seed", "1,2"], "one run"),
+        ([SPEC, "--init-from", "@last"], "one run"),
+    ],
+)
+def test_train_resume_must_name_that_run(words: list[str], message: str, run: Path) -> None:
+    assert message in refusal("train", *words, "--resume", str(run)).message
+
+
+def initial_weights(run: Path) -> dict[str, Any]:
+    weights: dict[str, Any] = read_tree(run / "initial")["weights"]
+    return weights
+
+
+def test_weights_are_taken_over(finished: Path, tmp_path: Path) -> None:
+    words = [*PPO, "algorithm.learning_rate=0", "--steps", "100", "--runs-dir", str(tmp_path)]
+    done = reverie("train", *words, "--init-from", str(finished))
+    assert f"Weights from {finished.name}: " in done.stderr
+    assert "0 left out" in done.stderr
+    new, old = api.load("@last", "final", tmp_path), api.load(str(finished))
+    theirs = old.policy.algorithm.policy_state()
+    for name, value in new.policy.algorithm.policy_state().items():
+        np.testing.assert_array_equal(value, theirs[name])
+
+
+def test_a_pattern_chooses_weights(finished: Path, tmp_path: Path) -> None:
+    words = [*PPO, "algorithm.network.units=[16, 8]", "--steps", "100", "--runs-dir", str(tmp_path)]
+    done = reverie("train", *words, "--init-from", str(finished), "--init-pattern", "actor*")
+    assert "taken: actor_trunk.layers.0.weight (16, 4)" in done.stderr
+    assert "left out: critic_trunk.layers.0.weight: does not match 'actor*'" in done.stderr
+    assert "left out: actor_trunk.layers.2.weight: only in the new run" in done.stderr
+    assert set(initial_weights(api.find("@last", tmp_path).path)) == {
+        "actor_trunk.layers.0.weight", "actor_trunk.layers.0.bias",
+    }  # fmt: skip
+
+
+def test_other_shapes_are_left_out_and_named(finished: Path, tmp_path: Path) -> None:
+    words = [*PPO, "algorithm.network.units=[8]", "--steps", "100", "--runs-dir", str(tmp_path)]
+    done = reverie("train", *words, "--init-from", str(finished))
+    assert "left out: actor_trunk.layers.0.weight: float32 (16, 4) there, float32 (8, 4) here" in done.stderr
+    assert set(initial_weights(api.find("@last", tmp_path).path)) == {"action_head.output.bias", "value_head.bias"}
+
+
+def test_no_match_is_an_error_and_makes_no_run(finished: Path, tmp_path: Path) -> None:
+    words = [*PPO, "--steps", "100", "--runs-dir", str(tmp_path)]
+    error = refusal("train", *words, "--init-from", str(finished), "--init-pattern", "nothing*")
+    assert "No weight" in error.message
+    assert "does not match 'nothing*'" in error.message
+    assert "--init-pattern" in error.fix
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_from_other_weights_is_exact_from_its_first_step(finished: Path, tmp_path: Path) -> None:
+    """Resumed before its first checkpoint, it still begins with those weights; and it can be verified."""
+    options: dict[str, Any] = {"steps": 400, "seed": 1, "init_from": str(finished), "init_pattern": "a*"}
+    whole = api.train(*PPO, runs_dir=tmp_path / "whole", **options).path
+    with stopping_after(2):
+        pieces = api.train(*PPO, runs_dir=tmp_path / "pieces", **options).path
+    shutil.rmtree(pieces / "checkpoints")
+    assert api.resume(str(pieces)).state == "finished"
+    assert_equal_runs(pieces, whole)
+    assert all(verdict.is_reproduced for verdict in api.verify(str(whole), "all"))
+    plain = train(PPO, tmp_path / "plain", steps=400)
+    with pytest.raises(AssertionError, match="differ"):
+        assert_equal_runs(plain, whole)

@@ -1,0 +1,256 @@
+"""Loading a stranger's run runs no code, reads nothing outside of it and writes nothing outside of it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reverie import api
+from reverie.core.errors import ReverieError
+from tests.resume import damage
+from tests.resume.pieces import CHECKING, PPO, stopping_after, train
+
+COMMANDS: dict[str, Callable[[Path], Any]] = {
+    "eval": lambda run: api.evaluate(str(run), episodes=1),
+    "load": lambda run: api.load(str(run)),
+    "resume": lambda run: api.resume(str(run)),
+    "verify": lambda run: api.verify(str(run)),
+}
+READS_POLICY, READS_CHECKPOINT = ("eval", "load"), ("resume", "verify")
+
+
+class Bomb:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.mark,))
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was evaluated and stopped: it has a best policy, checkpoints and something left to do."""
+    return damage.make_stopped_run(tmp_path_factory.mktemp("honest"))
+
+
+@pytest.fixture
+def run(honest: Path, tmp_path: Path) -> Path:
+    return damage.copy_run(honest, tmp_path)
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """Where code that ran would leave its mark."""
+    return tmp_path / "mark"
+
+
+@pytest.fixture
+def evil_module(tmp_path: Path, mark: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that can be imported, and tells when it is."""
+    (tmp_path / "stranger_code.py").write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "stranger_code", raising=False)
+    return "stranger_code"
+
+
+def policies(run: Path, name: str) -> list[Path]:
+    return list(run.glob(f"policies/*/{name}"))
+
+
+def refused(command: str, run: Path) -> str:
+    with pytest.raises(ReverieError) as caught:
+        COMMANDS[command](run)
+    return str(caught.value)
+
+
+def test_the_honest_run_can_be_loaded(run: Path) -> None:
+    """Else the refusals below would show nothing."""
+    for command in ("eval", "load", "verify", "resume"):
+        COMMANDS[command](run)
+
+
+@pytest.mark.parametrize("name", ["policy.safetensors", "policy.json"])
+@pytest.mark.parametrize("command", READS_POLICY)
+def test_a_pickle_in_a_policy(command: str, name: str, run: Path, mark: Path) -> None:
+    for path in policies(run, name):
+        path.write_bytes(pickle.dumps(Bomb(mark)))
+    assert "damaged" in refused(command, run)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["algorithm.safetensors", "scheduler.json"])
+@pytest.mark.parametrize("command", READS_CHECKPOINT)
+def test_a_pickle_in_a_checkpoint_whose_hashes_fit(command: str, name: str, run: Path, mark: Path) -> None:
+    for checkpoint in run.glob("checkpoints/0*"):
+        (checkpoint / name).write_bytes(pickle.dumps(Bomb(mark)))
+        damage.reseal(checkpoint)
+    assert "damaged" in refused(command, run)
+    assert not mark.exists()
+
+
+def test_a_pickle_would_leave_its_mark(mark: Path) -> None:
+    pickle.loads(pickle.dumps(Bomb(mark)))
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("command", READS_CHECKPOINT)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": {"../../config.yaml": "0" * 32}},
+        {"files": {"/etc/passwd": "0" * 32}},
+        {"parts": ["../../manifest"]},
+        {"parts": "counters"},
+        {"sealed": ["../../../manifest.json"]},
+        {"logs": {"metrics": -5, "scores": 0, "machine": 0}},
+        {"counters": {"env_steps": "many", "updates": 0, "cycles": 0}},
+    ],
+    ids=str,
+)
+def test_a_summary_that_leads_astray(command: str, changes: dict[str, Any], run: Path) -> None:
+    for checkpoint in run.glob("checkpoints/0*"):
+        damage.reseal(checkpoint, **changes)
+    refused(command, run)
+
+
+@pytest.mark.parametrize("command", READS_CHECKPOINT)
+@pytest.mark.parametrize("name", ["../../../secret", "x.0123", "/etc/passwd", 7])
+def test_a_reference_out_of_the_sealed_arrays(command: str, name: Any, run: Path) -> None:
+    for checkpoint in run.glob("checkpoints/0*"):
+        damage.change_json(checkpoint / "normaliser.json", lambda state: state.update(returns={"__sealed__": name}))
+        damage.reseal(checkpoint)
+    assert "damaged" in refused(command, run)
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "/tmp", "..", 5, None, ["final"]])
+def test_a_best_policy_outside_of_the_run(name: Any, run: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for path in run.glob("policies/*/*"):
+        (elsewhere / path.name).write_bytes(path.read_bytes())
+    damage.change_json(run / "status.json", lambda status: status.update(best_policy=name))
+    assert "has no policy yet" in refused("load", run)
+
+
+def huge_header(shape: list[int]) -> bytes:
+    header = json.dumps({"/x": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4]}}).encode()
+    return struct.pack("<Q", len(header)) + header + b"\0\0\0\0"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [huge_header([2**40]), huge_header([2**40, 2**40]), huge_header([0, 2**62]), struct.pack("<Q", 2**62), b""],
+    ids=["a terabyte", "overflow", "zero times much", "a huge header", "nothing"],
+)
+def test_sizes_that_are_not_there(data: bytes, run: Path) -> None:
+    for path in policies(run, "policy.safetensors"):
+        path.write_bytes(data)
+    assert "damaged" in refused("load", run)
+    for checkpoint in run.glob("checkpoints/0*"):
+        (checkpoint / "algorithm.safetensors").write_bytes(data)
+        damage.reseal(checkpoint)
+    assert "damaged" in refused("resume", run)
+
+
+def test_json_that_is_nested_too_deeply(run: Path) -> None:
+    for path in (*policies(run, "policy.json"), run / "status.json"):
+        path.write_text("[" * 100_000)
+    assert "cannot be read" in refused("load", run)
+
+
+@pytest.mark.parametrize("command", ["eval", "resume", "verify"])
+@pytest.mark.parametrize("tag", ["!!python/object/apply:pathlib.Path.touch", "!!python/name:os.system", "!whatever"])
+def test_yaml_tags(command: str, tag: str, run: Path, mark: Path) -> None:
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("seed: 1", f"seed: {tag} ['{mark}']"))
+    refused(command, run)
+    assert not mark.exists()
+
+
+FOREIGN = {
+    "algorithm": ("kind: ppo", "kind: stranger_code.Agent"),
+    "env class": ("id: CartPole-v1", "id: stranger_code.Env"),
+    "env module": ("id: CartPole-v1", "id: stranger_code:Env-v0"),
+    "wrapper": ("wrappers: []", "wrappers: [{kind: stranger_code.Wrapper}]"),
+    "buffer": ("kind: rollout", "kind: stranger_code.Buffer"),
+    "network": ("kind: mlp", "kind: stranger_code.Network"),
+    "controller": ("controller: null", "controller: stranger_code.Controller"),
+    "env of a phase": ("overrides: {}", "overrides: {env.id: stranger_code.Env}"),
+}
+
+
+@pytest.mark.parametrize("part", FOREIGN)
+def test_a_config_that_names_foreign_code(part: str, run: Path, evil_module: str, mark: Path) -> None:
+    config, (old, new) = (run / "config.yaml").read_text(), FOREIGN[part]
+    assert old in config
+    (run / "config.yaml").write_text(config.replace(old, new))
+    reads_whole_config = READS_CHECKPOINT if part in ("controller", "env of a phase") else (*READS_CHECKPOINT, "eval")
+    for command in reads_whole_config:
+        assert "--trust" in refused(command, run)
+        assert not mark.exists()
+
+
+@pytest.mark.parametrize("command", READS_POLICY)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"kind": "ppo"', '"kind": "stranger_code.Agent"'), ('"kind": "mlp"', '"kind": "stranger_code.Network"'),
+     ('"id": "CartPole-v1"', '"id": "stranger_code.Env"')],
+)  # fmt: skip
+def test_a_policy_that_names_foreign_code(
+    command: str, old: str, new: str, run: Path, evil_module: str, mark: Path
+) -> None:
+    for path in policies(run, "policy.json"):
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+    if command == "eval" and "id" in old:
+        api.evaluate(str(run), episodes=1)  # the env is that of config.yaml
+    else:
+        assert "--trust" in refused(command, run)
+    assert not mark.exists()
+
+
+def test_own_code_is_loaded_on_trust(tmp_path: Path) -> None:
+    with stopping_after(14):
+        run = train(CHECKING, tmp_path, steps=300)
+    for command in COMMANDS.values():
+        with pytest.raises(ReverieError, match="--trust"):
+            command(run)
+    assert api.resume(str(run), trust=True).state == "finished"
+    assert api.verify(str(run), trust=True)[0].is_reproduced
+    assert api.evaluate(str(run), episodes=1, trust=True)["episodes"] == 1
+    assert api.load(str(run), trust=True).policy.specs.action.kind == "discrete"
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "run.log", "status.json", "checkpoints/latest.json"])
+def test_links_out_of_the_run(name: str, run: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (run / name).unlink()
+    (run / name).symlink_to(victim)
+    assert "is a link" in refused("resume", run)
+    assert victim.read_text() == "precious"
+
+
+def test_a_policy_that_does_not_fit_together(run: Path) -> None:
+    for path in policies(run, "policy.json"):
+        damage.change_json(path, lambda tree: tree["specs"].pop("action"))
+    for command in READS_POLICY:
+        assert "cannot be used" in refused(command, run)
+
+
+def test_weights_from_a_stranger_run_no_code(run: Path, mark: Path) -> None:
+    for path in policies(run, "policy.safetensors"):
+        path.write_bytes(pickle.dumps(Bomb(mark)))
+    with pytest.raises(ReverieError, match="damaged"):
+        api.train(*PPO, runs_dir=run.parent, init_from=str(run))
+    assert not mark.exists()

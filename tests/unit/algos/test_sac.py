@@ -1,0 +1,340 @@
+"""SAC: losses by hand on networks that put out constants, all its forms, and the temperature's aim."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from reverie.algos.sac import SAC, SACConfig
+from reverie.core.errors import ConfigError
+from reverie.core.reads import Transitions
+from reverie.core.rng import make_generator
+from reverie.core.specs import ActionSpec, Specs
+from reverie.core.types import Clock, Mode, Row
+from reverie.nets.ensemble import EnsembleLinear
+from reverie.runs.storage import read_tree, write_tree
+from tests.unit.algos.batches import (
+    BOX,
+    DISCRETE,
+    IMAGE,
+    MULTI_BINARY,
+    MULTI_DISCRETE,
+    OBSERVATIONS,
+    UNBOUNDED,
+    VECTOR,
+    column_of,
+    random_rows,
+    with_other,
+)  # fmt: skip
+
+CONTINUOUS, CHOICE = Specs(VECTOR, BOX), Specs(VECTOR, DISCRETE)
+FIXED = {"kind": "fixed", "value": 0.5}
+ZEROS = torch.zeros(1, 2)
+LOG_DENSITY = -math.log(2 * math.pi)
+"""Of the middle of a normal variable in two dimensions; tanh does not stretch there."""
+
+
+def make_sac(specs: Specs = CONTINUOUS, **values: Any) -> SAC:
+    config = SACConfig.model_validate({"units": (8,), "image_features": 8, **values})
+    return SAC(config, specs, make_generator("test weights"))
+
+
+def parameters(sac: SAC) -> torch.Tensor:
+    return torch.cat([sac.critic_optimizer.flat.detach(), sac.actor_optimizer.flat.detach()])
+
+
+@torch.no_grad()
+def put_out(network: nn.Module, values: list[Any]) -> None:
+    """Make a network put out these constants, whatever it sees."""
+    last = [layer for layer in network.modules() if isinstance(layer, nn.Linear | EnsembleLinear)][-1]
+    last.weight.zero_()
+    last.bias.copy_(torch.tensor(values))
+
+
+def make_constant(specs: Specs, policy: list[float], critics: list[Any], targets: list[Any], **values: Any) -> SAC:
+    sac = make_sac(specs, **{"temperature": FIXED, "gamma": 0.5, **values})
+    for network, constants in ((sac.actor, policy), (sac.critics, critics), (sac.targets, targets)):
+        put_out(network, constants)
+    return sac
+
+
+CHANCES = [0.5, 0.25, 0.25]
+ENTROPY = -sum(p * math.log(p) for p in CHANCES)
+
+
+def make_chooser(**values: Any) -> SAC:
+    """Chances 1/2, 1/4, 1/4; the smaller of the two critics' values are 1 1 3, of the target critics' 2 0 4."""
+    critics = [[[1.0, 2.0, 3.0]], [[2.0, 1.0, 4.0]]]
+    targets = [[[2.0, 1.0, 4.0]], [[3.0, 0.0, 5.0]]]
+    return make_constant(CHOICE, [math.log(p) for p in CHANCES], critics, targets, **values)
+
+
+def make_mover(**values: Any) -> SAC:
+    """Mean 0, deviation 1 before tanh; critics 3 and 5, target critics 2 and 7."""
+    return make_constant(CONTINUOUS, [0.0] * 4, [[[3.0]], [[5.0]]], [[[2.0]], [[7.0]]], **values)
+
+
+# ---------------------------------------------------------------- losses by hand
+
+
+@pytest.mark.parametrize(("terminated", "share"), [(False, 0.5), (True, 0.0)])
+def test_continuous_target(terminated: bool, share: float) -> None:
+    observation = {"obs": torch.randn(1, 3, generator=torch.Generator().manual_seed(0))}
+    target = make_mover()._target(observation, torch.tensor([1.5]), torch.tensor([terminated]), ZEROS)
+    assert float(target) == pytest.approx(1.5 + share * (2 - 0.5 * LOG_DENSITY))
+
+
+@pytest.mark.parametrize(("terminated", "share"), [(False, 0.5), (True, 0.0)])
+def test_discrete_target(terminated: bool, share: float) -> None:
+    target = make_chooser()._target({"obs": torch.ones(1, 3)}, torch.tensor([1.5]), torch.tensor([terminated]), ZEROS)
+    assert float(target) == pytest.approx(1.5 + share * (0.5 * 2 + 0.25 * 0 + 0.25 * 4 + 0.5 * ENTROPY))
+
+
+@torch.no_grad()
+def test_actor_losses() -> None:
+    loss, entropy = make_mover()._actor_loss(torch.ones(1, 3), ZEROS, torch.ones(1))
+    assert float(loss) == pytest.approx(0.5 * LOG_DENSITY - 3)
+    assert float(entropy) == pytest.approx(-LOG_DENSITY)
+    loss, entropy = make_chooser()._actor_loss(torch.ones(1, 3), ZEROS, torch.ones(1))
+    assert float(loss) == pytest.approx(-0.5 * ENTROPY - (0.5 * 1 + 0.25 * 1 + 0.25 * 3))
+    assert float(entropy) == pytest.approx(ENTROPY)
+
+
+def test_critic_losses() -> None:
+    """Nothing follows, so the target is the reward: 1."""
+    for sac, values in ((make_mover(), (3, 5)), (make_chooser(), (3, 4))):
+        batch = random_rows(sac.specs, 4, 2)
+        batch["reward"][:], batch["terminated"][:, 1] = 1, True
+        if sac.discrete:
+            batch["action"][:] = 2
+        metrics = sac.update(batch, Clock(), make_generator("u")).metrics
+        assert float(metrics["critic_loss"]) == pytest.approx(0.5 * sum((value - 1) ** 2 for value in values))
+        assert float(metrics["value"]) == pytest.approx(np.mean(values))
+
+
+def test_only_a_terminal_state_ends_the_value() -> None:
+    ends = {}
+    for flag in ("terminated", "truncated"):
+        batch = random_rows(CONTINUOUS, 4, 2)
+        batch[flag][:, 1] = True
+        other = {**batch, "obs": batch["obs"] + np.array([[[0.0], [2.0]]], np.float32)}  # of the rows reached
+        both = [make_sac(), make_sac()]
+        for sac, rows in zip(both, (batch, other), strict=True):
+            sac.update(rows, Clock(), make_generator("u"))
+        ends[flag] = torch.equal(parameters(both[0]), parameters(both[1]))
+    assert ends == {"terminated": True, "truncated": False}
+
+
+@pytest.mark.parametrize("specs", [CONTINUOUS, CHOICE, Specs(IMAGE, BOX)], ids=["continuous", "discrete", "image"])
+def test_final_rows_change_nothing(specs: Specs) -> None:
+    batch = random_rows(specs, 6, 2)
+    batch["truncated"][4:, 0] = True
+    sacs = [make_sac(specs), make_sac(specs)]
+    for sac, rows in zip(sacs, (batch, with_other(batch, np.s_[4:])), strict=True):
+        sac.update(rows, Clock(), make_generator("u"))
+    assert torch.equal(parameters(sacs[0]), parameters(sacs[1]))
+    third = make_sac(specs)
+    third.update(with_other(batch, np.s_[:4]), Clock(), make_generator("u"))
+    assert not torch.equal(parameters(sacs[0]), parameters(third))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_number_of_critics(count: int) -> None:
+    sac = make_sac(num_critics=count)
+    assert sac.critics(torch.ones(4, 3), torch.ones(4, 2)).shape == (count, 4)
+    sac.update(random_rows(CONTINUOUS, 4, 2), Clock(), make_generator("u"))
+
+
+def test_target_critics_follow() -> None:
+    sac = make_sac(target_rate=0.25, learning_rate=0.05)
+    start = sac.targets_flat.clone()
+    sac.update(random_rows(CONTINUOUS, 8, 2), Clock(), make_generator("u"))
+    moved = sac.critic_optimizer.flat.detach()
+    assert not torch.equal(moved, start)
+    torch.testing.assert_close(sac.targets_flat, start + 0.25 * (moved - start))
+    weights = torch.cat([parameter.flatten() for parameter in sac.targets.parameters()])
+    assert torch.equal(weights, sac.targets_flat)
+
+
+# ---------------------------------------------------------------- temperature
+
+
+@pytest.mark.parametrize(("specs", "expected"), [(CONTINUOUS, -2.0), (CHOICE, 0.98 * math.log(3))])
+def test_the_entropy_to_hold_follows_from_the_actions(specs: Specs, expected: float) -> None:
+    assert make_sac(specs).temperature.target == pytest.approx(expected)
+    other = make_sac(specs, temperature={"kind": "learned", "target_entropy": 0.25})
+    assert other.temperature.target == 0.25
+
+
+@pytest.mark.parametrize(("target", "sign"), [(-50.0, -1), (50.0, 1)])
+def test_the_temperature_falls_while_there_is_more_entropy_than_wanted(target: float, sign: int) -> None:
+    sac = make_sac(temperature={"kind": "learned", "initial": 2.0, "target_entropy": target}, learning_rate=0.01)
+    assert float(sac.temperature()) == pytest.approx(2)
+    sac.update(random_rows(CONTINUOUS, 8, 2), Clock(), make_generator("u"))
+    assert float(sac.temperature()) == pytest.approx(2 * math.exp(sign * 0.01), rel=1e-4)  # Adam's first step
+
+
+def test_a_fixed_temperature_stays() -> None:
+    sac = make_sac(temperature={"kind": "fixed", "value": 0.3})
+    for seed in range(3):
+        metrics = sac.update(random_rows(CONTINUOUS, 8, 2, seed), Clock(), make_generator(seed)).metrics
+    assert float(metrics["temperature"]) == pytest.approx(0.3)
+    assert list(sac.temperature.parameters()) == []
+
+
+def make_bandit_batch(action: ActionSpec) -> Row:
+    """Every action pays something else: choices 0 1 2, numbers minus their squares."""
+    batch = random_rows(Specs(VECTOR, action), 64, 2)
+    batch["obs"][:] = 1
+    done = batch["action"][:, 0]
+    batch["reward"][:, 1] = done if action.kind == "discrete" else -10 * np.square(done).sum(-1)
+    return batch
+
+
+@pytest.mark.parametrize(("action", "target"), [(DISCRETE, 0.6), (BOX, -1.0)], ids=["discrete", "continuous"])
+def test_the_policy_comes_to_the_wanted_entropy(action: ActionSpec, target: float) -> None:
+    settings = {"learning_rate": 0.01, "gamma": 0.0, "units": (16,)}
+    sac = make_sac(Specs(VECTOR, action), temperature={"kind": "learned", "target_entropy": target}, **settings)
+    batch, rng = make_bandit_batch(action), make_generator("u")
+    entropies = [float(sac.update(batch, Clock(), rng).metrics["entropy"]) for _ in range(600)]
+    assert abs(np.mean(entropies[-100:]) - target) < 0.2 * abs(entropies[0] - target)
+    best = sac.act(column_of(batch), {}, Clock(), rng, Mode.EVALUATE)[0][0]
+    assert best == pytest.approx(2 if action.kind == "discrete" else [0, 0], abs=0.3)
+
+
+# ---------------------------------------------------------------- images
+
+
+def test_the_encoder_learns_from_the_critics_alone() -> None:
+    sac = make_sac(Specs(IMAGE, BOX))
+    encoder = {id(parameter) for parameter in sac.critics.encoder.parameters()}
+    assert encoder
+    assert encoder <= {id(parameter) for parameter in sac.critic_optimizer.parameters}
+    assert encoder.isdisjoint(id(parameter) for parameter in sac.actor_optimizer.parameters)
+
+
+def test_images_are_shifted_in_updates_only() -> None:
+    specs = Specs(IMAGE, BOX)
+    batch = random_rows(specs, 4, 2)
+    ends = []
+    for shift, stream in ((0, "a"), (4, "a"), (4, "a"), (4, "b")):
+        sac = make_sac(specs, image_shift=shift)
+        shifted = sac._augment("obs", torch.as_tensor(batch["obs"][:, 0]), make_generator(stream))
+        assert shifted.equal(torch.as_tensor(batch["obs"][:, 0])) == (shift == 0)
+        sac.update(batch, Clock(), make_generator(stream))
+        ends.append(parameters(sac))
+    assert torch.equal(ends[1], ends[2])
+    assert not torch.equal(ends[0], ends[1])
+    sac = make_sac(specs)
+    actions = [sac.act(column_of(batch), {}, Clock(), make_generator(n), Mode.EVALUATE)[0] for n in range(2)]
+    assert np.array_equal(*actions)
+
+
+# ---------------------------------------------------------------- spaces, acting, state
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+@pytest.mark.parametrize("action", [BOX, DISCRETE], ids=["continuous", "discrete"])
+def test_every_space_acts_and_learns(name: str, action: ActionSpec) -> None:
+    specs = Specs(OBSERVATIONS[name], action)
+    sac = make_sac(specs)
+    before = parameters(sac)
+    for mode in Mode:
+        chosen, carry, extras = sac.act(
+            column_of(random_rows(specs, 3, 1)), sac.initial_carry(3), Clock(), make_generator("act"), mode
+        )  # fmt: skip
+        assert (chosen.shape, chosen.dtype) == ((3, *action.shape), action.dtype)
+        assert (carry, extras) == ({}, {})
+    update = sac.update(random_rows(specs, 5, 2), Clock(), make_generator("update"))
+    assert update.count == 1
+    assert all(np.isfinite(float(value)) for value in update.metrics.values())
+    assert not torch.equal(parameters(sac), before)
+
+
+@pytest.mark.parametrize("action", [MULTI_DISCRETE, MULTI_BINARY], ids=lambda action: action.kind)
+def test_several_choices_are_refused(action: ActionSpec) -> None:
+    with pytest.raises(ConfigError, match=f"no form for {action.kind} actions") as caught:
+        make_sac(Specs(VECTOR, action))
+    assert "ppo" in caught.value.fix
+
+
+def test_unbounded_actions_are_refused() -> None:
+    with pytest.raises(ConfigError, match="bounds are infinite") as caught:
+        make_sac(Specs(VECTOR, UNBOUNDED))
+    assert "RescaleAction" in caught.value.fix
+
+
+def test_a_policy_without_layers_is_refused() -> None:
+    with pytest.raises(ValidationError, match="at least 1"):
+        make_sac(units=())
+
+
+def test_actions_of_any_shape_lie_within_their_bounds() -> None:
+    matrix = ActionSpec("continuous", (2, 2), "float32", low=(-3.0,) * 4, high=(3.0,) * 4)
+    sac = make_sac(Specs(VECTOR, matrix))
+    put_out(sac.actor, [5.0] * 4 + [2.0] * 4)
+    action = sac.act(column_of(random_rows(sac.specs, 200, 1)), {}, Clock(), make_generator("a"), Mode.COLLECT)[0]
+    assert action.shape == (200, 2, 2)
+    assert np.abs(action).max() <= 1
+    assert action.min() < 0 < action.max()
+    sac.update(random_rows(sac.specs, 4, 2), Clock(), make_generator("u"))
+
+
+@pytest.mark.parametrize("specs", [CONTINUOUS, CHOICE], ids=["continuous", "discrete"])
+def test_evaluation_is_greedy_and_draws_nothing(specs: Specs) -> None:
+    sac, rng = make_sac(specs), make_generator("act")
+    state = rng.bit_generator.state
+    rows = column_of(random_rows(specs, 30, 1))
+    first, _, _ = sac.act(rows, {}, Clock(), rng, Mode.EVALUATE)
+    second, _, _ = sac.act(rows, {}, Clock(), rng, Mode.EVALUATE)
+    assert np.array_equal(first, second)
+    assert rng.bit_generator.state == state
+    assert not np.array_equal(first, sac.act(rows, {}, Clock(), rng, Mode.COLLECT)[0])
+
+
+def test_chances_are_those_of_the_policy() -> None:
+    sac = make_chooser()
+    rows = column_of(random_rows(CHOICE, 8000, 1))
+    action, _, _ = sac.act(rows, {}, Clock(), make_generator("act"), Mode.COLLECT)
+    assert np.bincount(action) / 8000 == pytest.approx(CHANCES, abs=0.025)
+
+
+def test_a_phase_may_change_what_is_read() -> None:
+    sac = make_sac(batch_size=5)
+    sac.config = sac.config.model_copy(update={"batch_size": 7})
+    assert sac.reads == {"update": Transitions(7)}
+
+
+@pytest.mark.parametrize(
+    ("specs", "values"),
+    [(CONTINUOUS, {}), (CHOICE, {"temperature": FIXED}), (Specs(IMAGE, BOX), {"num_critics": 3})],
+    ids=["continuous", "discrete", "image"],
+)
+def test_state_continues_exactly(specs: Specs, values: dict[str, Any], tmp_path: Path) -> None:
+    """Gradients that the policy's loss left in the critics are no part of the state, and must not matter."""
+    one, two = make_sac(specs, **values), make_sac(specs, **values)
+    for seed in range(3):
+        one.update(random_rows(specs, 6, 2, seed), Clock(), make_generator(seed))
+    write_tree(tmp_path / "state", one.state())
+    two.load_state(read_tree(tmp_path / "state"))
+    for sac in (one, two):
+        sac.update(random_rows(specs, 6, 2, 7), Clock(), make_generator("next"))
+    assert torch.equal(parameters(one), parameters(two))
+    assert torch.equal(one.targets_flat, two.targets_flat)
+
+
+def test_a_policy_acts_alike_elsewhere() -> None:
+    specs = Specs(IMAGE, DISCRETE)
+    one, two = make_sac(specs), make_sac(specs)
+    one.update(random_rows(specs, 4, 2), Clock(), make_generator("u"))
+    two.load_policy_state(one.policy_state())
+    rows = column_of(random_rows(specs, 8, 1))
+    actions = [sac.act(rows, {}, Clock(), make_generator("a"), Mode.COLLECT)[0] for sac in (one, two)]
+    assert np.array_equal(*actions)

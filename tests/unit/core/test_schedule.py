@@ -1,0 +1,56 @@
+"""Schedules: constants, lines, and how they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from reverie.core.config import Config
+from reverie.core.schedule import Scheduled, constant, expand_linear
+from reverie.core.types import Clock
+
+
+class Example(Config):
+    rate: Scheduled
+
+
+def at(value: Any, env_steps: int) -> float:
+    return Example(rate=value).rate.at(Clock(env_steps=env_steps))
+
+
+def test_a_number_is_constant() -> None:
+    assert at(3e-4, 0) == at(3e-4, 10**9) == 3e-4
+    assert at(2, 5) == 2.0
+    assert constant(0.2).at(Clock(env_steps=7)) == 0.2
+
+
+@pytest.mark.parametrize(("steps", "value"), [(0, 1.0), (100, 1.0), (150, 0.75), (300, 0.0), (900, 0.0)])
+def test_a_line_is_held_before_and_after(steps: int, value: float) -> None:
+    assert at({"start": 1.0, "end": 0.0, "from": 100, "to": 300}, steps) == pytest.approx(value)
+
+
+def test_a_line_may_rise() -> None:
+    assert at({"start": 0.0, "end": 8.0, "to": 4}, 1) == 2.0
+
+
+def test_linear_text_falls_to_zero_over_the_horizon() -> None:
+    assert expand_linear("lin_3e-4", 1000) == {"start": 3e-4, "end": 0.0, "from": 0, "to": 1000}
+    assert at(expand_linear("lin_2", 1000), 250) == 1.5
+
+
+@pytest.mark.parametrize(
+    "wrong", ["3e-4x", "linear", "lin_", "lin_a", True, {"start": 1}, {"start": 1, "end": 0, "x": 1}]
+)
+def test_nonsense_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValidationError):
+        Example(rate=wrong)
+
+
+def test_what_is_dumped_can_be_read_again() -> None:
+    line = {"start": 1.0, "end": 0.5, "from": 2, "to": 6}
+    for value in (0.25, line):
+        dumped = Example(rate=value).model_dump(mode="json")
+        assert dumped == {"rate": value}
+        assert Example(**dumped) == Example(rate=value)

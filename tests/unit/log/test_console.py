@@ -1,0 +1,77 @@
+"""What is printed while a run trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reverie.log.console import Console
+
+
+def metrics(env_steps: int, **values: float) -> dict[str, float]:
+    return {"env_steps": env_steps, "updates": env_steps // 10, **values}
+
+
+def machine(env_steps: int) -> dict[str, float]:
+    return {"env_steps": env_steps, "speed/env_steps_per_second": 1234.5}
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    made = Console(tmp_path, horizon_steps=2000, quiet=True)
+    yield made
+    made.close()
+
+
+def lines(folder: Path) -> list[str]:
+    return (folder / "run.log").read_text().splitlines()
+
+
+def test_a_row_after_every_twentieth_of_the_run(console: Console, tmp_path: Path) -> None:
+    for steps in range(10, 2001, 10):
+        console.write("metrics", metrics(steps, **{"collect/return": 1.0, "update/loss": 0.5}))
+        console.write("machine", machine(steps))
+    header, *rows = lines(tmp_path)
+    assert header.split() == ["env", "steps", "updates", "return", "evaluate", "length", "loss", "steps/s"]
+    assert [row.split()[0] for row in rows] == [f"{steps:,}" for steps in range(100, 2001, 100)]
+    assert rows[0].split() == ["100", "10", "1.0", "-", "-", "0.5000", "1,234"]
+
+
+def test_an_evaluation_gets_a_row_at_once(console: Console, tmp_path: Path) -> None:
+    console.write("metrics", metrics(30, **{"evaluate/return_mean": 475.25}))
+    console.write("metrics", metrics(60, **{"update/loss": 0.5}))
+    console.write("machine", machine(60))
+    assert [row.split()[:4] for row in lines(tmp_path)[1:]] == [["30", "3", "-", "475.2"]]
+
+
+def test_rows_fit_80_columns_and_stand_below_their_titles(console: Console, tmp_path: Path) -> None:
+    values = {"collect/return": -1e5, "evaluate/return_mean": 12345.6, "collect/length": 1e5, "update/loss": -99.12345}
+    console.write("metrics", metrics(999_999_999, **values))
+    console.write("machine", machine(999_999_999))
+    header, row, *_ = lines(tmp_path)
+    assert len(header) == len(row) <= 80
+    assert header.index("return") + len("return") == row.index("-100000.0") + len("-100000.0")
+
+
+def test_scores_are_not_printed(console: Console, tmp_path: Path) -> None:
+    console.write("scores", {"env_steps": 1000, "return": 1.0})
+    assert lines(tmp_path) == []
+
+
+def test_quiet_writes_only_the_log(console: Console, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    console.say("Here [we] go")
+    assert lines(tmp_path) == ["Here [we] go"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_screen_shows_what_the_log_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(tmp_path, horizon_steps=100)
+    console.say("runs/[bold]name: a line " + "x" * 100)
+    console.write("metrics", metrics(50, **{"evaluate/return_mean": 1.0}))
+    console.close()
+    printed = capsys.readouterr()
+    assert printed.err == (tmp_path / "run.log").read_text()
+    assert printed.out == ""
+    assert len(lines(tmp_path)) == 3

@@ -1,0 +1,63 @@
+"""JSONL files: written, cut back, read with a line that a crash left unfinished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reverie.log.sinks import JsonlSink, cut_back, read_jsonl
+
+
+def test_records_go_to_the_file_of_their_kind(tmp_path: Path) -> None:
+    sink = JsonlSink(tmp_path)
+    sink.write("metrics", {"env_steps": 1, "loss": 0.1})
+    sink.write("scores", {"return": 5.0})
+    sink.write("metrics", {"env_steps": 2, "loss": 1e-30})
+    sink.close()
+    assert read_jsonl(tmp_path / "metrics.jsonl") == [{"env_steps": 1, "loss": 0.1}, {"env_steps": 2, "loss": 1e-30}]
+    assert read_jsonl(tmp_path / "scores.jsonl") == [{"return": 5.0}]
+    assert read_jsonl(tmp_path / "machine.jsonl") == []
+
+
+def test_a_sink_adds_to_what_is_there(tmp_path: Path) -> None:
+    for number in range(2):
+        sink = JsonlSink(tmp_path)
+        sink.write("metrics", {"number": number})
+        sink.close()
+    assert read_jsonl(tmp_path / "metrics.jsonl") == [{"number": 0}, {"number": 1}]
+
+
+def test_files_are_cut_back_to_a_checkpoint(tmp_path: Path) -> None:
+    sink = JsonlSink(tmp_path)
+    sink.write("metrics", {"number": 0})
+    sizes = sink.sync()
+    assert sizes["metrics"] == len((tmp_path / "metrics.jsonl").read_bytes()) > 0
+    sink.write("metrics", {"number": 1})
+    sink.write("scores", {"number": 2})
+    sink.close()
+    cut_back(tmp_path, sizes)
+    assert read_jsonl(tmp_path / "metrics.jsonl") == [{"number": 0}]
+    assert read_jsonl(tmp_path / "scores.jsonl") == []
+
+
+def test_without_a_checkpoint_everything_goes(tmp_path: Path) -> None:
+    sink = JsonlSink(tmp_path)
+    sink.write("metrics", {"number": 0})
+    sink.close()
+    cut_back(tmp_path, {})
+    assert read_jsonl(tmp_path / "metrics.jsonl") == []
+    cut_back(tmp_path / "nowhere", {})
+
+
+def test_a_file_that_is_too_short_is_not_filled_up(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"number": 0}\n')
+    cut_back(tmp_path, {"metrics": 1000})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"number": 0}\n'
+
+
+def test_half_a_last_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"number": 0}\n{"number": 1}\n{"numb')
+    assert read_jsonl(path) == [{"number": 0}, {"number": 1}]
+    path.write_text('{"number": 0}\n{"number": 1}')
+    assert read_jsonl(path) == [{"number": 0}]
+    assert read_jsonl(tmp_path / "missing.jsonl") == []

@@ -1,0 +1,151 @@
+"""Last layers of value-based agents: each form by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from reverie.core.rng import make_generator
+from reverie.nets.q_heads import CategoricalHead, NoisyLinear, QHead, QuantileHead, ScalarHead
+
+FEATURES, ACTIONS = 4, 3
+
+
+def make_head(kind: type[QHead], dueling: bool = False, noisy: bool = False, **settings: float) -> QHead:
+    return kind(kind.Config(**settings), FEATURES, ACTIONS, dueling, noisy)  # type: ignore[attr-defined,call-arg,arg-type]
+
+
+# ---------------------------------------------------------------- noisy layers
+
+
+def test_without_noise_it_is_a_linear_layer() -> None:
+    layer, x = NoisyLinear(4, 3), torch.randn(5, 4)
+    assert torch.equal(layer(x), layer.mean(x))
+    layer.draw(make_generator("noise"))
+    assert not torch.equal(layer(x), layer.mean(x))
+    layer.draw(None)
+    assert torch.equal(layer(x), layer.mean(x))
+
+
+def test_noise_is_factorised() -> None:
+    layer, x = NoisyLinear(4, 3, initial_noise=0.6), torch.randn(5, 4)
+    layer.draw(make_generator("noise"))
+    rng = make_generator("noise")
+    drawn = [rng.standard_normal(size, dtype=np.float32) for size in (4, 3)]
+    inputs, outputs = (np.sign(e) * np.sqrt(np.abs(e)) for e in drawn)  # f(x) = sgn(x) sqrt(|x|)
+    scale = 0.6 / math.sqrt(4)
+    weight, bias = (p.detach().numpy() for p in (layer.mean.weight, layer.mean.bias))
+    expected = np.zeros((5, 3), np.float32)
+    for row in range(5):
+        for out in range(3):
+            noisy = [weight[out, i] + scale * outputs[out] * inputs[i] for i in range(4)]
+            expected[row, out] = np.dot(noisy, x[row].numpy()) + bias[out] + scale * outputs[out]
+    np.testing.assert_allclose(layer(x).detach().numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_stream_decides_the_noise() -> None:
+    layer, x, rng = NoisyLinear(4, 3), torch.randn(2, 4), make_generator("a")
+    outputs = []
+    for generator in (rng, rng, make_generator("a")):
+        layer.draw(generator)
+        outputs.append(layer(x))
+    assert not torch.equal(outputs[0], outputs[1])
+    assert torch.equal(outputs[0], outputs[2])
+
+
+def test_the_size_of_the_noise_is_learnt() -> None:
+    layer = NoisyLinear(4, 3)
+    layer.draw(make_generator("noise"))
+    layer(torch.ones(1, 4)).sum().backward()
+    for scale in (layer.weight_scale, layer.bias_scale):
+        assert scale.grad is not None
+        assert scale.grad.abs().sum() > 0
+
+
+# ---------------------------------------------------------------- dueling
+
+
+def test_dueling_by_hand() -> None:
+    head = make_head(ScalarHead, dueling=True)
+    with torch.no_grad():
+        for layer, bias in ((head.advantage, [1.0, 2.0, 6.0]), (head.value, [10.0])):
+            assert isinstance(layer, nn.Linear)
+            layer.weight.zero_()
+            layer.bias.copy_(torch.tensor(bias))
+    # The mean advantage is 3.
+    assert head(torch.randn(1, FEATURES)).squeeze(-1).tolist() == [[8.0, 9.0, 13.0]]
+
+
+@pytest.mark.parametrize("kind", [ScalarHead, CategoricalHead, QuantileHead])
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_all_forms_combine(kind: type[QHead], dueling: bool, noisy: bool) -> None:
+    head = make_head(kind, dueling, noisy)
+    output = head(torch.randn(5, FEATURES))
+    assert output.shape == (5, ACTIONS, head.shape[1])
+    assert head.values(output).shape == (5, ACTIONS)  # type: ignore[operator]
+    assert sum(isinstance(layer, NoisyLinear) for layer in head.modules()) == noisy * (1 + dueling)
+    loss = head.loss(output[:, 0], output[:, 1].detach(), torch.ones(5), torch.ones(5))  # type: ignore[operator]
+    assert loss.shape == (5,)
+    loss.sum().backward()
+    gradients = [parameter.grad for parameter in head.parameters()]
+    assert all(gradient is not None for gradient in gradients)
+
+
+# ---------------------------------------------------------------- values and losses
+
+
+def test_scalar_loss_by_hand() -> None:
+    head = make_head(ScalarHead)
+    chosen, then = torch.tensor([[1.0], [1.0]]), torch.tensor([[2.0], [9.0]])
+    reward, discount = torch.tensor([0.5, 3.0]), torch.tensor([0.5, 0.0])
+    # 0.5 + 0.5 * 2 = 1.5: 0.5 * 0.5^2; nothing follows the second: 3, Huber 2 - 0.5
+    assert head.loss(chosen, then, reward, discount).tolist() == [0.125, 1.5]  # type: ignore[operator]
+
+
+def test_categorical_values_and_loss_by_hand() -> None:
+    head = make_head(CategoricalHead, atoms=3, low=-1, high=1)
+    logits = torch.tensor([[0.5, 0.25, 0.25]]).log()
+    assert float(head.values(logits)) == pytest.approx(-0.25)  # type: ignore[operator]
+    # Then: all at 1. Half of it and 0.25 make 0.75: a quarter at 0, three quarters at 1.
+    sure = torch.tensor([[0.0, 0.0, 100.0]])
+    loss = head.loss(logits, sure, torch.tensor([0.25]), torch.tensor([0.5]))  # type: ignore[operator]
+    assert loss.tolist() == [pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.25)))]
+    # Terminal, with reward -1: the loss is that of the first atom alone.
+    loss = head.loss(logits, sure, torch.tensor([-1.0]), torch.tensor([0.0]))  # type: ignore[operator]
+    assert loss.tolist() == [pytest.approx(-math.log(0.5))]
+
+
+def test_categorical_bounds_are_ordered() -> None:
+    with pytest.raises(ValidationError, match="low must be below high"):
+        CategoricalHead.Config(low=1, high=1)
+
+
+def test_quantile_values_and_loss_by_hand() -> None:
+    head = make_head(QuantileHead, quantiles=2)
+    chosen, then = torch.tensor([[0.0, 2.0]]), torch.tensor([[0.0, 6.0]])
+    assert float(head.values(chosen)) == 1.0  # type: ignore[operator]
+    # Targets 1 + 0.5 * (0, 6) = (1, 4): the numbers of the loss's own test.
+    loss = head.loss(chosen, then, torch.tensor([1.0]), torch.tensor([0.5]))  # type: ignore[operator]
+    assert loss.tolist() == [pytest.approx(1.125)]
+
+
+@pytest.mark.parametrize("kind", [ScalarHead, CategoricalHead, QuantileHead])
+def test_every_loss_leads_to_the_target(kind: type[QHead]) -> None:
+    """Values move to reward + discount * what follows: 1 + 0.5 * 2."""
+    head = make_head(kind, **({"low": -4, "high": 4, "atoms": 33} if kind is CategoricalHead else {}))
+    then = torch.full((1, head.shape[1]), 2.0)
+    if kind is CategoricalHead:
+        then = torch.where(head.support == 2, 100.0, 0.0).unsqueeze(0)  # type: ignore[arg-type,operator]
+    chosen = torch.zeros(1, head.shape[1], requires_grad=True)
+    optimizer = torch.optim.Adam([chosen], lr=0.1)
+    for _ in range(150):
+        optimizer.zero_grad()
+        head.loss(chosen, then, torch.ones(1), torch.full((1,), 0.5)).sum().backward()  # type: ignore[operator]
+        optimizer.step()
+    assert float(head.values(chosen.detach().unsqueeze(0))) == pytest.approx(2, abs=0.1)  # type: ignore[operator]

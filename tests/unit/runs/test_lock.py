@@ -1,0 +1,54 @@
+"""One process per run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reverie.core.errors import RunError
+from reverie.runs.lock import lock_run
+
+HOLD = "import sys\nfrom pathlib import Path\nfrom reverie.runs.lock import lock_run\n"
+HOLD += "with lock_run(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+
+
+def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    refused = pytest.raises(RunError, match=rf"another process \(pid {os.getpid()}\)")
+    with lock_run(tmp_path), refused, lock_run(tmp_path):
+        pass
+    with lock_run(tmp_path):
+        pass
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert holder.stdin is not None
+    with holder, holder.stdout, holder.stdin:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(RunError, match=f"pid {holder.pid}") as caught, lock_run(tmp_path):
+            pass
+        assert f"kill {holder.pid}" in caught.value.fix
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with lock_run(tmp_path):
+            assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+def test_an_error_lets_go(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), lock_run(tmp_path):
+        raise KeyError
+    with lock_run(tmp_path):
+        pass
+
+
+def test_a_folder_that_is_gone_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="Cannot write into"), lock_run(tmp_path / "gone"):
+        pass

@@ -1,0 +1,142 @@
+"""The policies that a run keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reverie.core.errors import RunError
+from reverie.envs.episode import make_action_map
+from reverie.envs.make import make_env
+from reverie.policy import Agent, Policy
+from reverie.runs.folder import RunFolder, create_run
+from reverie.runs.policies import PolicyShelf, policy_folder
+from reverie.training.session import Session
+from tests.sessions import checking_config, finished, started
+
+LEARN: dict[str, Any] = {"hooks": [{"collect": {"rows": 24}}, {"update": {}}], "duration_cycles": 2}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return create_run(tmp_path, "Reverie/Counting-v0:checking", 1, "", [])
+
+
+@pytest.fixture
+def session() -> Any:
+    with finished(checking_config(LEARN)) as run:
+        yield run.session
+
+
+def evaluate(shelf: PolicyShelf, session: Session, steps: int, score: float) -> None:
+    session.counters.env_steps = steps
+    shelf.end_evaluation(session, {"return_mean": score})
+
+
+def names(folder: RunFolder) -> list[str]:
+    return sorted(path.name for path in (folder.path / "policies").iterdir())
+
+
+def test_only_a_better_policy_replaces_the_best(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    for steps, score in [(10, -5.0), (20, -7.0), (30, -5.0), (40, 1.0), (50, 0.0)]:
+        evaluate(shelf, session, steps, score)
+    assert names(folder) == ["best-10", "best-40"]
+    assert folder.status() == {"state": "created", "best_score": 1.0, "best_policy": "best-40"}
+    assert policy_folder(folder.path, "best").name == "best-40"
+
+
+def test_former_best_policies_go_unless_a_checkpoint_needs_them(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    for steps in (10, 20, 30):
+        evaluate(shelf, session, steps, steps)
+    shelf.save(session, "final")
+    shelf.tidy({"best-20", "None"})
+    assert names(folder) == ["best-20", "best-30", "final"]
+
+
+def test_a_restored_shelf_knows_the_best_so_far(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    evaluate(shelf, session, 10, 5.0)
+    saved = shelf.state()
+    evaluate(shelf, session, 20, 9.0)
+    shelf.end_cycle(session)
+
+    restored = PolicyShelf(folder)
+    restored.load_state(saved)
+    assert folder.status()["best_policy"] == "best-10"
+    evaluate(restored, session, 30, 4.0)
+    assert folder.status()["best_score"] == 5.0
+
+
+def test_whichever_policy_there_is_is_found(folder: RunFolder, session: Session) -> None:
+    with pytest.raises(RunError, match="has no policy yet"):
+        policy_folder(folder.path)
+    shelf = PolicyShelf(folder)
+    shelf.save(session, "final")
+    assert policy_folder(folder.path, "best").name == "final"
+    evaluate(shelf, session, 10, 5.0)
+    assert policy_folder(folder.path, "best").name == "best-10"
+    assert policy_folder(folder.path, "final").name == "final"
+    with pytest.raises(RunError, match="not 'middle'"):
+        policy_folder(folder.path, "middle")
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/tmp", ".", 5, ["best-1"]])
+def test_a_policy_lies_inside_of_its_run(folder: RunFolder, session: Session, name: Any) -> None:
+    session.policy.save(folder.path / "elsewhere", {})
+    folder.write_status(best_policy=name)
+    with pytest.raises(RunError, match="has no policy yet"):
+        policy_folder(folder.path)
+
+
+def test_a_bundle_comes_back_with_what_acting_needs(tmp_path: Path, session: Session) -> None:
+    session.policy.save(tmp_path / "bundle", {"env_steps": 7})
+    policy, about = Policy.load(tmp_path / "bundle")
+    assert about == {"env_steps": 7}
+    assert policy.specs == session.policy.specs
+    assert policy.algorithm.policy_state() == session.algorithm.policy_state() != {"acts": 0}
+    assert policy.algorithm.config == session.algorithm.config
+
+
+def test_the_normaliser_is_part_of_the_bundle(tmp_path: Path) -> None:
+    collect: dict[str, Any] = {"hooks": [{"collect": {"rows": 12}}], "duration_cycles": 2}
+    with started(checking_config(collect, normaliser={"reward": True})) as run:
+        run.orchestrator.run()
+        policy = run.session.policy
+        policy.save(tmp_path / "bundle", {})
+        found, _ = Policy.load(tmp_path / "bundle")
+        rewards = run.session.collector.now["reward"] + 1
+        assert found.normaliser.config == policy.normaliser.config
+        assert (
+            found.normaliser.normalise_reward(rewards).tolist() == policy.normaliser.normalise_reward(rewards).tolist()
+        )
+        assert found.normaliser.normalise_reward(rewards).tolist() != rewards.tolist()
+
+
+def test_an_agent_follows_one_episode_after_the_other(session: Session) -> None:
+    """The checking agent complains if it is not told what came first and what was done before."""
+    env = make_env(session.config.env)
+    agent = Agent(
+        session.policy, {}, env.observation_space, make_action_map(session.policy.specs.action, env.action_space)
+    )
+    for episode in range(4):
+        observation, _ = env.reset(seed=episode)
+        agent.reset()
+        ended = False
+        while not ended:
+            observation, _, ended, _, _ = env.step(agent.act(observation))
+    with pytest.raises(AssertionError, match="another number of rows"):
+        agent.act(env.reset(seed=5)[0])  # without a reset of the agent
+
+
+def test_a_bundle_of_another_format_is_refused(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reverie.policy.BUNDLE_VERSION", 99)
+    session.policy.save(tmp_path / "bundle", {})
+    monkeypatch.undo()
+    with pytest.raises(RunError, match="format 99"):
+        Policy.load(tmp_path / "bundle")
