@@ -25,6 +25,11 @@ TASKS = {
     "Pendulum-v1:ppo": (3, "-250"),
     "Acrobot-v1:ppo": (3, "-95"),
     "Reverie/Motion-v0:ppo": (3, "27.9 (90 % of 31)"),
+    "CartPole-v1:dqn": (3, "475"),
+    "Pendulum-v1:sac": (3, "-170"),
+    "CartPole-v1:reinforce": (3, "450"),
+    "FrozenLake8x8-v1:qlearning": (3, "0.80 (the best possible is 0.886)"),
+    "Taxi-v4:qlearning": (3, "7.5"),
 }
 HEADER = """# Scores
 
@@ -62,11 +67,11 @@ def row(spec: str) -> str:
     with ThreadPoolExecutor(JOBS) as pool:
         results = list(pool.map(lambda seed: train(spec, seed), range(1, seeds + 1)))
     scores = [result.score for result in results]
-    each = ", ".join(f"{score:.1f}" for score in scores)
+    each = ", ".join(f"{score:.2f}" for score in scores)
     minutes = np.mean([result.seconds for result in results]) / 60
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     steps = f"{max(result.env_steps for result in results):,}"
-    return f"| {spec} | 1-{seeds} | {steps} | {each} | {np.mean(scores):.1f} | {goal} | {minutes:.1f} | {commit} |"
+    return f"| {spec} | 1-{seeds} | {steps} | {each} | {np.mean(scores):.2f} | {goal} | {minutes:.1f} | {commit} |"
 
 
 def main() -> None:

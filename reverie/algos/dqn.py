@@ -185,6 +185,7 @@ class DQN:
 
     def load_policy_state(self, state: State) -> None:
         backend.load_module_state(self.online, state)
+        self.target_flat.copy_(self.optimizer.flat.data)
 
     def state(self) -> State:
         return {

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,7 @@ def refuse_links(run: Path) -> None:
                 )
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of what decides the bits of a result."""
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}

@@ -28,6 +28,8 @@ class Collector:
         self.carry: Carry = {}
         self.returns: Array = np.zeros(vector.num_envs)
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
+        self.parked: Array = np.zeros(vector.num_envs, bool)
+        """Envs that have delivered their share of ``collect: {episodes}`` and only keep step with the others."""
 
     @property
     def num_envs(self) -> int:
@@ -37,6 +39,7 @@ class Collector:
         """Begin new episodes everywhere."""
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, np.int64)
+        self.parked = np.zeros(self.num_envs, bool)
         self.carry = self.policy.initial_carry(self.num_envs)
         self._receive(self.vector.reset(), self.policy.specs.action.zeros(self.num_envs))
 
@@ -55,9 +58,10 @@ class Collector:
         finished = np.zeros(self.num_envs, np.int64)
         while True:
             row = self._act()
-            buffer.add({**row, "valid": finished < quota})
+            buffer.add({**row, "valid": ~self.parked})
             finished += is_last(row)
-            if (finished >= quota).all():
+            self.parked = finished >= quota
+            if self.parked.all():
                 break
             self._step(row)
         self.restart()
@@ -89,7 +93,7 @@ class Collector:
         self.lengths = np.where(first, 0, self.lengths + 1)
         self.counters.rows += self.num_envs
         self.counters.env_steps += self.num_envs - int(np.count_nonzero(first))
-        ended = is_last(row)
+        ended = is_last(row) & ~self.parked
         if ended.any():
             self._report_episodes(row, ended)
 

@@ -87,12 +87,6 @@ class Orchestrator:
         session, name = self.session, _hook(step).name
         buffer = session.buffers[step.phase.buffer]
         read = session.algorithm.reads[name]
-        if not buffer.can_sample(read):
-            raise TrainingError(
-                f"The hook '{name}' of phase '{step.phase.name}' found too little data in buffer "
-                f"'{step.phase.buffer}'.",
-                "Collect more before it, for instance in a phase of its own with controller: random.",
-            )
         batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
         batch = session.normaliser.normalise_batch(batch)
         update: Update = getattr(session.algorithm, name)(

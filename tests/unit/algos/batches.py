@@ -49,7 +49,7 @@ def with_other(rows: Row, where: Any, seed: int = 99) -> Row:
     """The rows with all that agents see and do, but no flag, replaced at some places."""
     rng = make_generator(seed, "other rows")
     changed = {key: value.copy() for key, value in rows.items()}
-    for key, values in changed.items():
+    for values in changed.values():
         if values.dtype != bool:
             values[where] = rng.permutation(values[where].ravel()).reshape(values[where].shape)
             if values.dtype == np.float32:

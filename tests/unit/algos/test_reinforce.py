@@ -72,7 +72,8 @@ CREDITS = {
 def test_the_four_combinations(returns: str, targets: str) -> None:
     credit = np.array(CREDITS[returns, targets])
     agent = make_uniform(returns=returns, targets=targets)
-    metrics = {key: float(value) for key, value in agent.update(make_episodes(), Clock(), make_generator("u")).metrics.items()}
+    update = agent.update(make_episodes(), Clock(), make_generator("u"))
+    metrics = {key: float(value) for key, value in update.metrics.items()}
     assert metrics["policy_loss"] == pytest.approx(math.log(3) * credit.mean())
     assert metrics["entropy"] == pytest.approx(math.log(3))
     value_loss = np.square(credit).mean() if targets == "advantages" else np.square(credit - 10).mean()

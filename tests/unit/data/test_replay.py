@@ -202,6 +202,32 @@ def test_saving_again_writes_only_what_is_new(tmp_path: Path) -> None:
     assert before.items() <= after.items()
 
 
+@pytest.mark.parametrize("steps", [3, 30])
+def test_columns_keep_their_order_through_files(steps: int, tmp_path: Path) -> None:
+    """Networks join observations in the order of the batch, so another order would give other bits."""
+    buffer, copy = make_buffer(steps), make_buffer(0)
+    copy.load_state(through_files(buffer.state(), tmp_path))
+    assert copy.rows.keys == buffer.rows.keys == ["valid", *make_row(0)]
+
+
+def test_metrics_tell_how_the_buffer_is_used(tmp_path: Path) -> None:
+    buffer = make_buffer(0)
+    assert buffer.metrics() == {"fill": 0, "age": 0, "samples_per_insert": 0}
+    for time in range(16):
+        buffer.add(make_row(time))
+    batch = sample(buffer, Transitions(16, 3))
+    age = 2 * np.mean(15 - batch["id"][:, 0] // 2)
+    assert buffer.metrics() == {"fill": 0.5, "age": pytest.approx(age), "samples_per_insert": 0.5}
+    sample(buffer, Window(8, 6))
+    assert buffer.metrics()["samples_per_insert"] == 2  # 16 transitions and 8 windows of 6 rows, of 32 rows
+    copy = make_buffer(0)
+    copy.load_state(through_files(buffer.state(), tmp_path))
+    assert copy.metrics() == buffer.metrics()
+    for time in range(16, 100):
+        buffer.add(make_row(time))
+    assert buffer.metrics()["fill"] == 1
+
+
 def test_saving_changes_nothing() -> None:
     buffer, other = make_buffer(0), make_buffer(0)
     states = []

@@ -39,9 +39,9 @@ def test_the_arms_are_the_same_in_every_episode(kind: type[Bandit]) -> None:
 
 
 def test_the_arms_are_the_same_in_every_process() -> None:
-    code = "from reverie.envs.bandits import *\nprint([BernoulliBandit().means.tolist(), DriftingBandit().means.tolist()])"
+    code = "from reverie.envs.bandits import *; print(BernoulliBandit().means.tolist())"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == str([BernoulliBandit().means.tolist(), DriftingBandit().means.tolist()])
+    assert printed.strip() == str(BernoulliBandit().means.tolist())
 
 
 def test_sizes() -> None:
