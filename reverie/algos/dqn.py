@@ -178,7 +178,7 @@ class DQN:
         """How surprising each transition was, for buffers that sample by it."""
         if "importance" not in batch:
             return None
-        return WriteBack(batch["id"][:, 0], {"priority": losses.detach().cpu().numpy()})
+        return WriteBack(batch["id"][:, 0], {"priority": self.online.head.surprise(losses.detach()).cpu().numpy()})
 
     def policy_state(self) -> State:
         return backend.module_state(self.online)

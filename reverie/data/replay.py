@@ -61,8 +61,7 @@ class ReplayBuffer:
         chunk_rows: int = Field(8192, ge=1)
         """Rows over all envs that are dropped, and written to checkpoints, together; at most an eighth of capacity."""
         annotation_dtype: Literal["float16", "float32"] = "float32"
-        """How floats that the algorithm attaches to rows (latents, priorities) are kept; float16 takes half the
-        memory."""
+        """How floats that the algorithm attaches to rows (latents) are kept; float16 takes half the memory."""
         min_rows: int = Field(1, ge=1)
         """Rows over all envs below which nothing is sampled."""
         sampler: Annotated[ComponentConfig, Component("sampler")] = UniformSampler.Config()

@@ -60,6 +60,10 @@ class QHead(nn.Module):
         # Wang et al. 2016, Eq. 9
         return self.value(features).unsqueeze(1) + advantage - advantage.mean(1, keepdim=True)
 
+    def surprise(self, losses: Tensor) -> Tensor:
+        """What a buffer should take as priority of samples with these losses."""
+        return losses
+
 
 class ScalarHead(QHead):
     """The expected return, with Huber's loss: Mnih et al. 2015."""
@@ -77,6 +81,10 @@ class ScalarHead(QHead):
         """Per sample, for the chosen actions' outputs (B, K) now and then."""
         target = reward + discount * then.squeeze(-1)
         return F.smooth_l1_loss(chosen.squeeze(-1), target, reduction="none")
+
+    def surprise(self, losses: Tensor) -> Tensor:
+        """The size of the error behind Huber's loss, as in Schaul et al. 2016."""
+        return torch.where(losses < 0.5, (2 * losses).sqrt(), losses + 0.5)
 
 
 class CategoricalHead(QHead):

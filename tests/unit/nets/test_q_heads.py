@@ -81,6 +81,18 @@ def test_dueling_by_hand() -> None:
     assert head(torch.randn(1, FEATURES)).squeeze(-1).tolist() == [[8.0, 9.0, 13.0]]
 
 
+def test_dueling_takes_the_mean_over_the_actions_of_one_sample_and_atom() -> None:
+    head, features = make_head(QuantileHead, dueling=True, quantiles=2), torch.randn(4, FEATURES)
+    assert head.value is not None
+    output, value = head(features), head.value(features)
+    advantage = head.advantage(features).reshape(4, ACTIONS, 2)
+    for sample in range(4):
+        for atom in range(2):
+            mean = sum(advantage[sample, action, atom] for action in range(ACTIONS)) / ACTIONS
+            expected = value[sample, atom] + advantage[sample, :, atom] - mean
+            torch.testing.assert_close(output[sample, :, atom], expected)
+
+
 @pytest.mark.parametrize("kind", [ScalarHead, CategoricalHead, QuantileHead])
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("noisy", [False, True])
@@ -106,6 +118,14 @@ def test_scalar_loss_by_hand() -> None:
     reward, discount = torch.tensor([0.5, 3.0]), torch.tensor([0.5, 0.0])
     # 0.5 + 0.5 * 2 = 1.5: 0.5 * 0.5^2; nothing follows the second: 3, Huber 2 - 0.5
     assert head.loss(chosen, then, reward, discount).tolist() == [0.125, 1.5]  # type: ignore[operator]
+
+
+def test_surprise_is_the_error_behind_the_scalar_loss_and_the_loss_of_others() -> None:
+    errors = torch.tensor([0.0, 0.3, 1.0, 2.5])
+    head = make_head(ScalarHead)
+    losses = head.loss(torch.zeros(4, 1), torch.zeros(4, 1), errors, torch.zeros(4))  # type: ignore[operator]
+    torch.testing.assert_close(head.surprise(losses), errors)
+    assert torch.equal(make_head(QuantileHead).surprise(losses), losses)
 
 
 def test_categorical_values_and_loss_by_hand() -> None:
