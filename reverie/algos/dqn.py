@@ -48,6 +48,8 @@ from reverie.nets.q_heads import NoisyLinear, ScalarHead
 class DQNConfig(ComponentConfig):
     """Deep Q-learning."""
 
+    built_once = frozenset({"dueling", "noisy"})
+
     kind: str = "dqn"
     learning_rate: Scheduled = constant(1e-4)
     """Step size of the optimiser."""
@@ -102,6 +104,7 @@ class DQN:
 
     Config = DQNConfig
     hooks = ("update",)
+    uses_priorities = True
 
     def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator) -> None:
         if specs.action.kind != "discrete":

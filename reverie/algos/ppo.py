@@ -37,6 +37,8 @@ from reverie.nets.optim import Adam
 class PPOConfig(ComponentConfig):
     """Proximal policy optimisation."""
 
+    built_once = frozenset({"shared_trunk", "orthogonal_init", "initial_log_std", "state_dependent_noise"})
+
     kind: str = "ppo"
     learning_rate: Scheduled = constant(3e-4)
     """Step size of the optimiser."""

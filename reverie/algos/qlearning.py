@@ -27,6 +27,8 @@ MAX_STATES = 10_000_000
 class QLearningConfig(ComponentConfig):
     """Tabular learning."""
 
+    built_once = frozenset({"initial_value"})
+
     kind: str = "qlearning"
     target: Literal["q", "sarsa", "expected_sarsa"] = "q"
     """What a state reached is worth: its best action, the action really taken, or the mean over the policy."""

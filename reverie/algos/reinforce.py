@@ -30,6 +30,8 @@ from reverie.nets.optim import Adam
 class ReinforceConfig(ComponentConfig):
     """REINFORCE."""
 
+    built_once = frozenset({"shared_trunk", "initial_log_std"})
+
     kind: str = "reinforce"
     learning_rate: Scheduled = constant(1e-3)
     """Step size of the optimiser."""

@@ -94,6 +94,8 @@ class LearnedTemperature(nn.Module):
 class SACConfig(ComponentConfig):
     """Soft actor-critic."""
 
+    built_once = frozenset({"num_critics", "image_features"})
+
     kind: str = "sac"
     learning_rate: Scheduled = constant(3e-4)
     """Step size of the optimiser, for policy, critics and temperature."""

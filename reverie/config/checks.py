@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from reverie.config.hook_checks import Findings, check_hook, check_interval, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
 from reverie.config.schema import RunConfig
+from reverie.config.tree import leaves
 from reverie.config.validate import Problem, problems_error, source_of
 from reverie.core import registry
 from reverie.core.errors import ConfigError, nearest
@@ -23,7 +24,9 @@ KEPT = ("algorithm", "buffer", "normaliser", "episodes")
 
 def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) -> None:
     """Raise one ConfigError with everything that does not fit together."""
-    findings = [*_check_phases(config), *_check_order_of_data(config), *_check_early_stop(config)]
+    findings = [
+        *_check_phases(config), *_check_order_of_data(config), *_check_early_stop(config), *_check_priorities(config)
+    ]  # fmt: skip
     if findings:
         known = sources or {}
         raise problems_error([Problem(key, "", source_of(known, key), what, fix) for key, what, fix in findings])
@@ -162,3 +165,13 @@ def _check_early_stop(config: RunConfig) -> Findings:
     if not any(has_hook(place.phase, "evaluate") for place in _places(config.phases)):
         fix = "Add the hook '- evaluate: {episodes: 10, every_steps: 10_000}'."
         yield "early_stop", "no phase evaluates", fix
+
+
+def _check_priorities(config: RunConfig) -> Findings:
+    """Priorities that nobody writes would silently be uniform sampling."""
+    if getattr(registry.load("algorithm", config.algorithm.kind), "uses_priorities", False):
+        return
+    for name, buffer in config.buffers.items():
+        if any(key[-1] == "kind" and value == "prioritised" for key, value in leaves(buffer.model_dump(mode="json"))):
+            what = f"{config.algorithm.kind} reports no priorities, so a prioritised sampler has nothing to go by"
+            yield f"buffers.{name}.sampler", what, "Set the sampler's kind to uniform, or use dqn."

@@ -41,7 +41,8 @@ def refusal(config: RunConfig, key: str) -> tuple[str, str] | None:
         return f"there is no key '{key}'", nearest(name, known[group])
     if key == "env.num_envs":
         return "a phase cannot change the number of envs", "Set env.num_envs for the whole run."
-    if group == "algorithm" and not _is_plain(known[group][name], name):
+    is_built_once = name in type(config.algorithm).built_once or not _is_plain(known[group][name], name)
+    if group == "algorithm" and is_built_once:
         return f"a phase cannot change '{key}', which is built once", f"{ALLOWED}."
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
@@ -19,6 +19,9 @@ class Config(BaseModel):
 
 class ComponentConfig(Config):
     """The config of a part that the registry can swap."""
+
+    built_once: ClassVar[frozenset[str]] = frozenset()
+    """Fields that shape what is built; a phase cannot change them, only what is read anew at each use."""
 
     kind: str
     """Which class to use: a registered name, or the dotted path of your own class."""

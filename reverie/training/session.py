@@ -95,6 +95,7 @@ class Session:
         """Put the phase's config and controller in place; whether the envs were made anew."""
         config = self.factories.phase_config(phase)
         self.algorithm.config = config.algorithm
+        self.scheduler.update_rows = {name: read.rows for name, read in self.algorithm.reads.items()}
         self.collector.controller = self.factories.controller(phase.controller) if phase.controller else None
         if config.env == self.env_config:
             return False

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reverie.api import make_config
 from reverie.config.checks import check_config
 from reverie.config.overrides import phase_config
 from reverie.config.tree import Tree
@@ -206,3 +207,16 @@ def test_the_config_of_a_phase_has_its_overrides_and_nothing_else(toy_tree: Make
     assert changed.model_copy(update={"env": config.env, "algorithm": config.algorithm}) == config
     assert config.env.kwargs == {}
     assert phase_config(config, Phase(name="p")) is config
+
+
+@pytest.mark.parametrize("sampler", ["prioritised", "{kind: mixture, parts: [{share: 1, sampler: prioritised}]}"])
+def test_priorities_that_nobody_writes_are_refused(sampler: str) -> None:
+    with pytest.raises(ConfigError, match="reports no priorities"):
+        make_config("Pendulum-v1:sac", [f"buffers.main.sampler={sampler}"])
+    make_config("CartPole-v1:dqn", [f"buffers.main.sampler={sampler}"])
+
+
+@pytest.mark.parametrize(("spec", "key"), [("CartPole-v1:ppo", "shared_trunk"), ("CartPole-v1:dqn", "dueling")])
+def test_a_phase_cannot_change_what_is_built_once(spec: str, key: str) -> None:
+    with pytest.raises(ConfigError, match="built once"):
+        make_config(spec, [f"phases.0.overrides={{algorithm.{key}: true}}"])

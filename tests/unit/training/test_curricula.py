@@ -231,7 +231,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(loss: float, monkeypatch: pytes
 @pytest.mark.parametrize("phases", [(OFFLINE,), ({**PREFILL, "hooks": [{"collect": {"rows": 3}}]}, OFFLINE)])
 def test_an_update_without_enough_data_stops_the_run(phases: tuple[dict[str, Any], ...]) -> None:
     with started(checking_config(*phases, **REPLAY)) as run:
-        with pytest.raises(TrainingError, match="too few|not sampled below") as caught:
+        with pytest.raises(TrainingError, match=r"too few|not sampled below") as caught:
             run.orchestrator.run()
         assert "Collect more" in caught.value.fix
 
