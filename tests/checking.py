@@ -37,6 +37,7 @@ class CheckingAlgorithm:
         """How many updates each hook reports."""
 
     hooks = ("update", "update_episodes", "update_windows")
+    uses_priorities = True
 
     def __init__(self, config: Config, specs: Specs, rng: np.random.Generator) -> None:
         assert specs.action.kind == "discrete", "the checking agent needs discrete actions"

@@ -18,7 +18,6 @@ from reverie.core.types import Array, Batch, Row, is_last
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
-_INDEX_BITS = 44
 _FIXED_BYTES = np.dtype(np.float32).itemsize + 3 * np.dtype(np.bool_).itemsize
 """Reward, is_first, terminated and truncated of one row."""
 
@@ -69,16 +68,6 @@ def row_bytes(specs: Specs, extras: Mapping[str, Array]) -> int:
     kinds.append((specs.action.shape, specs.action.dtype))
     numbers = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds)
     return _FIXED_BYTES + numbers + sum(array.nbytes // len(array) for array in extras.values())
-
-
-def make_row_ids(streams: Array, indices: Array) -> Array:
-    """Ids that outlive a ring buffer: an env's stream and the count of rows before it there, in one int64."""
-    return np.asarray(streams, np.int64) << _INDEX_BITS | np.asarray(indices, np.int64)
-
-
-def split_row_ids(ids: Array) -> tuple[Array, Array]:
-    """The streams and indices inside row ids."""
-    return ids >> _INDEX_BITS, ids & ((1 << _INDEX_BITS) - 1)
 
 
 def stack_rows(rows: list[Row], axis: int) -> Row:

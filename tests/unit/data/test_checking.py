@@ -12,7 +12,6 @@ from reverie.core.reads import Episodes, Rollout
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock, Mode, Row
 from reverie.data.rollout import RolloutBuffer
-from reverie.data.rows import make_row_ids
 from reverie.envs.config import EnvConfig
 from reverie.envs.vector import SyncVector
 from tests.checking import CheckingAlgorithm
@@ -151,7 +150,7 @@ def test_windows_write_back_by_row_id() -> None:
     loop.collect(6)
     rows = loop.read(Rollout())
     batch = {key: values[:, :6] for key, values in rows.items()}
-    batch["id"] = make_row_ids(np.arange(NUM_ENVS)[:, None], np.arange(6))
+    batch["id"] = np.arange(NUM_ENVS)[:, None] * 100 + np.arange(6)
     loop.algorithm.config = CheckingAlgorithm.Config(batch_size=NUM_ENVS, updates_per_call=2)
     update = loop.algorithm.update_windows(batch, Clock(), loop.rng)
     assert update.count == 2

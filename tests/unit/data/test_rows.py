@@ -8,10 +8,8 @@ import torch
 
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.data.rows import (
-    make_row_ids,
     newest_frame,
     row_bytes,
-    split_row_ids,
     stack_frames,
     stack_rows,
     transitions,
@@ -108,13 +106,3 @@ def test_row_bytes() -> None:
     specs = Specs({"obs/0": image, "obs/1": vector, "obs/2": index}, ActionSpec("continuous", (2,), "float32"))
     extras = {"log_prob": np.zeros(7, np.float32), "latent": np.zeros((7, 3), np.float16)}  # 4 + 6
     assert row_bytes(specs, extras) == 192 + 20 + 8 + 8 + 7 + 4 + 6
-
-
-def test_row_ids_are_unique_and_can_be_taken_apart() -> None:
-    streams, indices = np.meshgrid(np.array([0, 1, 1000]), np.array([0, 1, 2**40]))
-    ids = make_row_ids(streams, indices)
-    assert len(np.unique(ids)) == 9
-    assert ids.dtype == np.int64
-    back = split_row_ids(ids)
-    np.testing.assert_array_equal(back[0], streams)
-    np.testing.assert_array_equal(back[1], indices)
