@@ -34,9 +34,9 @@ TASKS = {
 HEADER = """# Scores
 
 Mean return of the best policy of each seed over 100 evaluation episodes on starting states that training never
-evaluated on; one core per run. Made by `make bench ARGS=scores`.
+evaluated on. One thread per run, two runs at a time on a shared machine. Made by `make bench ARGS=scores`.
 
-| spec | seeds | env steps | return per seed | mean | to reach | core minutes per run | commit |
+| spec | seeds | env steps | return per seed | mean | to reach | wall minutes per run | commit |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 

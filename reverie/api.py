@@ -60,18 +60,21 @@ def make_config(
     spec: str, presets_and_overrides: Sequence[str] = (), seed: int | None = None, steps: int | None = None
 ) -> RunConfig:
     """The checked config of a new run, with everything ``auto`` decided."""
-    from reverie.config.build import choose_network
+    from reverie.config.build import check_episodes_end, choose_network
     from reverie.config.checks import check_config
-    from reverie.config.compose import compose
+    from reverie.config.compose import compose, require_phases
     from reverie.config.resolve import resolve_auto, set_budget
     from reverie.config.validate import load_config
 
     words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
     composed = compose(spec, words)
+    require_phases(composed, spec)
     tree = composed.tree if steps is None else set_budget(composed.tree, steps, composed.sources)
     config = load_config(resolve_auto(tree, composed.sources), composed.sources)
     check_config(config, composed.sources)
-    return choose_network(config)
+    config = choose_network(config)
+    check_episodes_end(config)
+    return config
 
 
 def train(
@@ -92,17 +95,20 @@ def train(
     from reverie import backend
     from reverie.config.files import config_to_yaml
     from reverie.runs.execute import Execution
-    from reverie.runs.folder import create_run, find_run
+    from reverie.runs.folder import create_run, find_run, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
+    from reverie.runs.lock import lock_run
 
     config = make_config(spec, presets_and_overrides, seed, steps)
     backend.check_device(config.backend.device)  # before there is a folder that nothing can be trained in
     weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
     if weights is not None:
-        weights.save(folder.path)
+        with removed_if_unwritable(folder.path):
+            weights.save(folder.path)
     execution = Execution(config, folder, quiet)
-    execution.start(notes=tuple(weights.lines()) if weights is not None else ())
+    with lock_run(folder.path):
+        execution.start(notes=tuple(weights.lines()) if weights is not None else ())
     return Run(folder.path, execution.state, execution.exit_code)
 
 

@@ -16,9 +16,9 @@ from reverie.core.contracts import Algorithm
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, flatten_observation
-from reverie.core.types import Array, Carry, Clock, Mode, Row
+from reverie.core.types import Array, Carry, Clock, Mode, Row, State
 from reverie.data.normaliser import Normaliser, NormaliserConfig
-from reverie.runs.storage import read_tree, write_tree
+from reverie.runs.storage import check_file, delete_any, digest_files, install_folder, read_tree, write_tree
 
 BUNDLE_VERSION = 1
 
@@ -41,7 +41,7 @@ class Policy:
         return self.algorithm.act(self.normaliser.normalise_observation(now), carry, clock, rng, mode)
 
     def save(self, folder: Path, about: dict[str, Any]) -> None:
-        """Write the bundle; ``about`` (env config, score, env steps) is kept with it."""
+        """Write the bundle; ``about`` (env config, score, env steps) is kept with it. It is whole or not there."""
         tree = {
             "version": BUNDLE_VERSION,
             "algorithm_config": self.algorithm.config.model_dump(mode="json"),
@@ -51,18 +51,18 @@ class Policy:
             "normaliser": self.normaliser.state(),
             "about": about,
         }
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tree(folder / "policy", tree)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = folder.with_name(f".{folder.name}.new")
+        delete_any(temporary)
+        temporary.mkdir()
+        write_tree(temporary / "policy", tree)
+        write_tree(temporary / "digests", dict(digest_files(temporary)))
+        install_folder(temporary, folder)
 
     @classmethod
     def load(cls, folder: Path) -> tuple[Policy, dict[str, Any]]:
         """Read a bundle back, with what it says about itself."""
-        tree = read_tree(folder / "policy")
-        if tree.get("version") != BUNDLE_VERSION:
-            raise RunError(
-                f"{folder} holds a policy of format {tree.get('version')}, this is {BUNDLE_VERSION}.",
-                "Use the Reverie version that wrote it; the run's manifest.json names it.",
-            )
+        tree = read_bundle(folder)
         specs = Specs.from_json(tree["specs"])
         kind = registry.load("algorithm", tree["algorithm_config"]["kind"])
         config = kind.Config.model_validate(tree["algorithm_config"])
@@ -71,6 +71,21 @@ class Policy:
         normaliser = Normaliser(NormaliserConfig.model_validate(tree["normaliser_config"]), specs, num_envs=1)
         normaliser.load_state(tree["normaliser"])
         return cls(algorithm, normaliser, specs), tree["about"]
+
+
+def read_bundle(folder: Path) -> State:
+    """The contents of a bundle; RunError if it is not what was saved."""
+    digests = read_tree(folder / "digests")
+    for name in ("policy.json", "policy.safetensors"):
+        if name in digests or (folder / name).exists():
+            check_file(folder / name, digests.get(name, ""))
+    tree = read_tree(folder / "policy")
+    if tree.get("version") != BUNDLE_VERSION:
+        raise RunError(
+            f"{folder} holds a policy of format {tree.get('version')}, this is {BUNDLE_VERSION}.",
+            "Use the Reverie version that wrote it; the run's manifest.json names it.",
+        )
+    return tree
 
 
 class Agent:

@@ -21,7 +21,7 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read, Transitions
-from reverie.core.schedule import Scheduled, constant
+from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
 from reverie.core.types import (
     Array,
@@ -51,7 +51,7 @@ class DQNConfig(ComponentConfig):
     built_once = frozenset({"dueling", "noisy"})
 
     kind: str = "dqn"
-    learning_rate: Scheduled = constant(1e-4)
+    learning_rate: Rate = constant(1e-4)
     """Step size of the optimiser."""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: how much a reward one step later is worth."""
@@ -67,7 +67,7 @@ class DQNConfig(ComponentConfig):
     """Explore by learned noise in the last layers; set epsilon to 0 with it."""
     head: Annotated[ComponentConfig, Component("q_head")] = ScalarHead.Config()
     """What is learnt per action: scalar, categorical or quantile."""
-    epsilon: Scheduled = constant(0.05)
+    epsilon: Rate = constant(0.05)
     """Share of random actions in collection."""
     target_every: int = Field(1, ge=1)
     """Updates between two moves of the target network."""

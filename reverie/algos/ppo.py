@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from reverie import backend
@@ -23,7 +23,7 @@ from reverie.controllers.actor_critic import ActorCritic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Read, Rollout
-from reverie.core.schedule import Scheduled, constant
+from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, is_last, observation_keys
 from reverie.data.rows import transitions
@@ -40,13 +40,13 @@ class PPOConfig(ComponentConfig):
     built_once = frozenset({"shared_trunk", "orthogonal_init", "initial_log_std", "state_dependent_noise"})
 
     kind: str = "ppo"
-    learning_rate: Scheduled = constant(3e-4)
+    learning_rate: Rate = constant(3e-4)
     """Step size of the optimiser."""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: how much a reward one step later is worth."""
     gae_lambda: float = Field(0.95, ge=0, le=1)
     """Mix of advantage estimates: 0 trusts the value function, 1 the returns."""
-    clip: Scheduled = constant(0.2)
+    clip: Rate = constant(0.2)
     """How far the probability ratio may move before its gradient is cut."""
     value_clip: float | None = Field(None, gt=0)
     """Cut value predictions to this distance from their old ones; empty does not."""
@@ -78,6 +78,16 @@ class PPOConfig(ComponentConfig):
     """Smooth exploration (gSDE) for continuous actions."""
     noise_steps: int = Field(-1, ge=-1)
     """Steps for which that noise keeps its direction; -1 for a whole rollout."""
+
+    @field_validator("batch_size")
+    @classmethod
+    def _rows_or_fraction(cls, value: int | float) -> int | float:
+        """Above 1 a float can only mean rows (1e2), so it becomes the whole number that it must be."""
+        if isinstance(value, int) or value <= 1:
+            return value
+        if not value.is_integer():
+            raise ValueError("must be a whole number of rows, or a fraction of the rollout up to 1.0")
+        return int(value)
 
 
 class PPO:

@@ -17,7 +17,7 @@ from reverie.controllers.actor_critic import ActorCritic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Episodes, Read
-from reverie.core.schedule import Scheduled, constant
+from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, is_last, observation_keys
 from reverie.data.rows import transitions
@@ -33,7 +33,7 @@ class ReinforceConfig(ComponentConfig):
     built_once = frozenset({"shared_trunk", "initial_log_std"})
 
     kind: str = "reinforce"
-    learning_rate: Scheduled = constant(1e-3)
+    learning_rate: Rate = constant(1e-3)
     """Step size of the optimiser."""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: how much a reward one step later is worth."""

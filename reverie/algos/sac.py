@@ -22,7 +22,7 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read, Transitions
-from reverie.core.schedule import Scheduled, constant
+from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
 from reverie.core.types import (
     Array,
@@ -97,7 +97,7 @@ class SACConfig(ComponentConfig):
     built_once = frozenset({"num_critics", "image_features"})
 
     kind: str = "sac"
-    learning_rate: Scheduled = constant(3e-4)
+    learning_rate: Rate = constant(3e-4)
     """Step size of the optimiser, for policy, critics and temperature."""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: how much a reward one step later is worth."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,43 +13,36 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from reverie.cli.options import Json, RunsDir, Words
+
 if TYPE_CHECKING:
+    from reverie.config.compose import Composed
     from reverie.config.tree import Tree
 
 app = typer.Typer(help="Show, explain and compare configs.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[PRESET...] [KEY=VALUE...]", help="Presets, then single settings.")
-]
-RunsDir = Annotated[Path, typer.Option(help="Where run folders are kept.")]
 Side = Annotated[str, typer.Argument(help="ENV:VARIANT, a run's name or its folder.")]
 
 
 @app.command()
 def show(
-    spec: Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="For example CartPole-v1:ppo.")],
+    spec: Side,
     words: Words = None,
+    runs_dir: RunsDir = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Show every value of a run and where it comes from.
+    """Show every value of a run and where it comes from; for a run that exists, the values that it has.
 
     What depends on the machine stays 'auto' here; it is decided when a run is created.
     """
-    from reverie.config.checks import check_config
-    from reverie.config.compose import compose
-    from reverie.config.resolve import resolve_numbers
-    from reverie.config.validate import load_config
-
-    composed = compose(spec, words or [])
-    tree = resolve_numbers(composed.tree, composed.sources)
-    check_config(load_config(tree, composed.sources), composed.sources)
+    is_run = _is_run(spec, runs_dir)
+    shown = _read_run(spec, words or [], runs_dir) if is_run else _compose_checked(spec, words or [])
     if as_json:
-        typer.echo(json.dumps({"config": tree, "sources": composed.sources, "notes": composed.notes}))
+        typer.echo(json.dumps({"config": shown.tree, "sources": shown.sources, "notes": shown.notes}))
         return
     screen = Console()
-    screen.print(_value_table(tree, composed.sources))
-    for note in composed.notes:
+    screen.print(_value_table(shown.tree, shown.sources))
+    for note in shown.notes:
         screen.print(Text(f"Note: {note}", style="yellow"))
 
 
@@ -104,6 +98,39 @@ def _explanation(entry: dict[str, Any]) -> Group:
     facts = f"{entry['type']}; {value}unless set {_format(entry['default'])}"
     title = Text.assemble((entry["key"], "bold"), (kinds, "dim"))
     return Group(title, *(Padding(text, (0, 0, 0, 2)) for text in (Text(entry["meaning"]), Text(facts, style="dim"))))
+
+
+def _is_run(name: str, runs_dir: Path) -> bool:
+    """Whether it is a run, or the beginning of one, rather than ENV:VARIANT."""
+    is_path = Path(name).exists()
+    return is_path or name.startswith("@") or any(runs_dir.glob(f"{glob.escape(name)}*/config.yaml"))
+
+
+def _compose_checked(spec: str, words: list[str]) -> Composed:
+    """The values of a run that could be started, complete and known to fit together."""
+    from reverie.config.checks import check_config
+    from reverie.config.compose import compose, require_phases
+    from reverie.config.resolve import resolve_numbers
+    from reverie.config.validate import load_config
+
+    composed = compose(spec, words)
+    require_phases(composed, spec)
+    composed.tree = resolve_numbers(composed.tree, composed.sources)
+    check_config(load_config(composed.tree, composed.sources), composed.sources)
+    return composed
+
+
+def _read_run(name: str, words: list[str], runs_dir: Path) -> Composed:
+    """The values of a run that exists, all from its own file."""
+    from reverie.config.compose import Composed
+    from reverie.config.tree import join_path, leaves
+    from reverie.core.errors import ConfigError
+
+    if words:
+        fix = f"Leave out {' '.join(words)}, or name ENV:VARIANT instead of the run."
+        raise ConfigError(f"'{name}' names a run, which is shown as it is.", fix)
+    tree = _read_side(name, runs_dir)
+    return Composed(tree, {join_path(path): "config.yaml" for path, _ in leaves(tree)})
 
 
 def _read_side(name: str, runs_dir: Path) -> Tree:

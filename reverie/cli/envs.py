@@ -11,18 +11,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from reverie.cli.options import Json
+
 if TYPE_CHECKING:
     from reverie.envs.catalogue import EnvEntry
     from reverie.envs.check import Finding
 
 app = typer.Typer(no_args_is_help=True, help="List environments, or check one of your own.")
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 
 @app.command("list")
 def list_command(
     filter: Annotated[str, typer.Argument(help="Keep only names and summaries that contain this.")] = "",
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """List presets and registered Gymnasium ids."""
     from reverie.envs.catalogue import list_envs
@@ -41,7 +42,7 @@ def check_command(
     env: Annotated[str, typer.Argument(help="A preset, a Gymnasium id or my_module.MyEnv.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings such as env.kwargs.size=5.")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 3,
-    as_json: AsJson = False,
+    as_json: Json = False,
 ) -> None:
     """Look for the usual mistakes in an environment. Ends with code 1 if there is an error."""
     from reverie.envs.catalogue import find_env_config

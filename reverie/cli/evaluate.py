@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from reverie.cli.train import Json, RunsDir, Trust
+from reverie.cli.options import Json, RunsDir, Trust
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run: its name or a beginning of it, @last, @best.")]
 

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from reverie.cli.evaluate import RunName
-from reverie.cli.train import Json, RunsDir, Trust, print_result
+from reverie.cli.options import Json, Quiet, RunsDir, Steps, Trust
+from reverie.cli.train import print_result
 
 
 def resume(
@@ -17,10 +18,10 @@ def resume(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Settings that change from here on.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Another budget in env steps.")] = None,
+    steps: Steps = None,
     checkpoint: Annotated[str | None, typer.Option(help="Env steps of the checkpoint; else the newest.")] = None,
     runs_dir: RunsDir = Path("runs"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while training.")] = False,
+    quiet: Quiet = False,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:

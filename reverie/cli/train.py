@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from reverie.cli.options import Json, Quiet, RunsDir, Steps, Trust, Words
+
 Spec = Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="What to train on and how, e.g. CartPole-v1:ppo.")]
-Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[PRESET...] [KEY=VALUE...]", help="Presets, then single settings.")
-]
-RunsDir = Annotated[Path, typer.Option(help="Where run folders are kept.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Let the run import code of its own (dotted paths).")]
 
 
 @dataclass(frozen=True)
@@ -40,12 +34,12 @@ def train(
     words: Words = None,
     seed: Annotated[str, typer.Option(help="One seed, or several as 1,2,3: a run each.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
-    steps: Annotated[int | None, typer.Option(min=1, help="Another budget in env steps.")] = None,
+    steps: Steps = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with this run instead of a new one.")] = None,
     init_from: Annotated[str | None, typer.Option(metavar="RUN", help="Start with the weights of this run.")] = None,
     init_pattern: Annotated[str, typer.Option(metavar="GLOB", help="Which weights --init-from takes, by name.")] = "*",
     runs_dir: RunsDir = Path("runs"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing while training.")] = False,
+    quiet: Quiet = False,
     dry_run: Annotated[bool, typer.Option(help="Print what would happen and stop.")] = False,
     trust: Trust = False,
     as_json: Json = False,
@@ -58,13 +52,13 @@ def train(
     seeds = _parse_seeds(seed)
     order = Order(spec, words, steps, runs_dir, quiet, as_json, init_from, init_pattern)
     if dry_run:
-        _show_plan(spec, words, seeds[0], steps, as_json)
+        _show_plan(spec, words, [*seeds] or [None], steps, as_json)
     elif resume is not None:
         _resume(resume, order, seeds, trust)
     elif len(seeds) > 1:
         _train_many(order, seeds, jobs)
     else:
-        _train_one(order, seeds[0])
+        _train_one(order, seeds[0] if seeds else None)
 
 
 def _train_one(order: Order, seed: int | None) -> None:
@@ -78,7 +72,7 @@ def _train_one(order: Order, seed: int | None) -> None:
     raise typer.Exit(run.exit_code)
 
 
-def _resume(name: str, order: Order, seeds: list[int | None], trust: bool) -> None:
+def _resume(name: str, order: Order, seeds: list[int], trust: bool) -> None:
     """``reverie resume``, after a look that the run is the one described."""
     from reverie import api
     from reverie.core.errors import ConfigError
@@ -87,7 +81,7 @@ def _resume(name: str, order: Order, seeds: list[int | None], trust: bool) -> No
 
     if len(seeds) > 1 or order.init_from is not None:
         raise ConfigError("--resume goes on with one run, as it is.", "Leave out --init-from and further seeds.")
-    check_same_run(RunFolder(find_run(name, order.runs_dir)), order.spec, seeds[0], order.words)
+    check_same_run(RunFolder(find_run(name, order.runs_dir)), order.spec, seeds[0] if seeds else None, order.words)
     run = api.resume(
         name, *order.words, steps=order.steps, runs_dir=order.runs_dir, quiet=order.quiet or order.as_json, trust=trust
     )
@@ -95,26 +89,20 @@ def _resume(name: str, order: Order, seeds: list[int | None], trust: bool) -> No
     raise typer.Exit(run.exit_code)
 
 
-def _train_many(order: Order, seeds: list[int | None], jobs: int) -> None:
+def _train_many(order: Order, seeds: list[int], jobs: int) -> None:
     """A process per seed: a crash of one leaves the others alone, and each run is what it would be by itself."""
     from reverie.api import make_config
+    from reverie.cli.seeds import SeedRuns
     from reverie.core.errors import TrainingError
 
     make_config(order.spec, order.words, seeds[0], order.steps)  # complain once, before anything starts
-    command = _command(order)
-
-    def start(seed: int | None) -> dict[str, Any]:
-        done = subprocess.run([*command, "--seed", str(seed)], stdout=subprocess.PIPE, text=True)
-        result = json.loads(done.stdout) if done.returncode == 0 else {"seed": seed, "state": "failed"}
-        if not order.quiet and not order.as_json:
-            print_result(result, as_json=False)
-        return result
-
-    with ThreadPoolExecutor(jobs) as pool:
-        results = list(pool.map(start, seeds))
+    runs = SeedRuns(_command(order), jobs, is_silent=order.quiet or order.as_json)
+    results, exit_code = runs.train(seeds)
     if order.as_json:
         typer.echo(json.dumps(results))
-    failed = [str(seed) for seed, result in zip(seeds, results, strict=True) if result["state"] != "finished"]
+    if exit_code:
+        raise typer.Exit(exit_code)
+    failed = [str(result["seed"]) for result in results if result["state"] != "finished"]
     if failed:
         raise TrainingError(f"Seeds {', '.join(failed)} did not finish.", f"Look into run.log below {order.runs_dir}.")
 
@@ -127,12 +115,16 @@ def _command(order: Order) -> list[str]:
     return [*command, "--runs-dir", str(order.runs_dir), *given, "--json"]
 
 
-def _show_plan(spec: str, words: list[str], seed: int | None, steps: int | None, as_json: bool) -> None:
+def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int | None, as_json: bool) -> None:
+    """One plan per seed; as JSON a single one is an object and several are a list, like the results of training."""
     from reverie.api import make_config
     from reverie.training.plan import make_plan, plan_lines
 
-    plan = make_plan(make_config(spec, words, seed, steps))
-    typer.echo(json.dumps(plan) if as_json else "\n".join(plan_lines(plan)))
+    plans = [make_plan(make_config(spec, words, seed, steps)) for seed in seeds]
+    if as_json:
+        typer.echo(json.dumps(plans if len(plans) > 1 else plans[0]))
+    else:
+        typer.echo("\n\n".join("\n".join(plan_lines(plan)) for plan in plans))
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:
@@ -141,15 +133,17 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
         return
     best, final = result.get("best_score"), result.get("final_score")
     scores = "".join(f"  {word} {score:.1f}" for word, score in (("best", best), ("final", final)) if score is not None)
-    typer.echo(f"{result.get('run', 'seed ' + str(result.get('seed')))}  {result['state']}{scores}")
+    typer.echo(f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{scores}")
 
 
-def _parse_seeds(text: str) -> list[int | None]:
+def _parse_seeds(text: str) -> list[int]:
+    """The seeds in the order given; none means that the config's own is taken."""
     from reverie.core.errors import ConfigError
 
-    if not text:
-        return [None]
     try:
-        return [int(word) for word in text.split(",")]
+        seeds = [int(word) for word in text.split(",")] if text else []
     except ValueError as error:
         raise ConfigError(f"--seed {text} is not a number or a list of numbers.", "Write --seed 1,2,3.") from error
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"--seed {text} names a seed twice: the two runs would be the same.", "Write --seed 1,2,3.")
+    return seeds

@@ -21,7 +21,8 @@ from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
 from reverie.policy import Policy
 from reverie.training.collector import Collector
-from reverie.training.evaluator import Evaluator
+from reverie.training.evaluator import Evaluator, check_time_limit
+from reverie.training.phases import flatten_phases
 from reverie.training.scheduler import Scheduler
 from reverie.training.session import Factories, Session
 
@@ -38,6 +39,13 @@ def choose_network(config: RunConfig) -> RunConfig:
     tree = config.model_dump(mode="json")
     tree["algorithm"]["network"] = {**given, "kind": kind}
     return load_config(tree)
+
+
+def check_episodes_end(config: RunConfig) -> None:
+    """Refuse a run that evaluates on an env without a time limit, before there is a folder for it."""
+    hooks = [hook.name for phase in flatten_phases(config.phases) for hook in phase.hooks]
+    if "evaluate" in hooks or config.evaluate.final_episodes:
+        check_time_limit(make_specs(config.env))
 
 
 def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:

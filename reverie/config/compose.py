@@ -108,9 +108,26 @@ def split_spec(spec: str) -> tuple[str, str]:
     env, colon, variant = spec.rpartition(":")
     if env and variant:
         return env, variant
+    if variant and colon:
+        raise ConfigError(
+            f"'{spec}' does not say on what to train.",
+            f"Write CartPole-v1:{variant}, for example; reverie envs list shows what there is.",
+        )
     env = spec.removesuffix(":") if colon else variant
     names = variant_names(env)
     raise ConfigError(f"'{spec}' does not say how to train.", f"Write {' or '.join(f'{env}:{n}' for n in names)}.")
+
+
+def require_phases(composed: Composed, spec: str) -> None:
+    """A run needs a curriculum, which an algorithm without a preset file of its own does not bring."""
+    if composed.tree.get("phases") is not None:
+        return
+    env, variant = split_spec(spec)
+    raise ConfigError(
+        f"phases: is missing, as no preset file says how '{variant}' is trained.",
+        f"Take phases and buffers of another algorithm: reverie train {env}:ppo algorithm.kind={variant}; "
+        f"or write both into a file and name it: reverie train {spec} my_phases.yaml",
+    )
 
 
 def interpolate(tree: Tree) -> Tree:

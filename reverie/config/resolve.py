@@ -28,7 +28,9 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
     """The tree with every ``auto`` decided, except the network's kind, which needs the env's spaces."""
     tree = resolve_numbers(tree, sources)
     if tree["backend"]["device"] == "auto":
-        tree["backend"]["device"] = _choose_device()
+        from reverie.backend import best_device
+
+        tree["backend"]["device"] = best_device()
     if tree["env"]["vector"] == "auto":
         from reverie.envs.make import resolve_vector
 
@@ -117,11 +119,3 @@ def _no_horizon(path: Path, value: Any) -> ConfigError:
         f"{join_path(path)} = {value} falls over the run's env steps, but no phase has a budget of those.",
         "Set horizon_steps=..., or write the schedule as {start, end, from, to}.",
     )
-
-
-def _choose_device() -> str:
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"

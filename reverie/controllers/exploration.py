@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from reverie.core.config import ComponentConfig
-from reverie.core.schedule import Scheduled, constant
+from reverie.core.schedule import Rate, constant
 from reverie.core.types import Array, Clock
 
 LOWEST_TEMPERATURE = 1e-8  # as good as greedy; schedules may end at 0
@@ -33,7 +33,7 @@ class EpsilonGreedy:
 
     class Config(ComponentConfig):
         kind: str = "epsilon"
-        epsilon: Scheduled = constant(0.1)
+        epsilon: Rate = constant(0.1)
         """Share of random actions."""
 
     def __init__(self, config: Config) -> None:
@@ -55,7 +55,7 @@ class Softmax:
 
     class Config(ComponentConfig):
         kind: str = "softmax"
-        temperature: Scheduled = constant(1.0)
+        temperature: Rate = constant(1.0)
         """High: nearly uniform; low: nearly greedy."""
 
     def __init__(self, config: Config) -> None:

@@ -119,8 +119,8 @@ def check_foreign(what: str, name: str) -> None:
     """Refuse code that is not ours while :func:`known_kinds_only` holds."""
     if not _foreign_allowed.get():
         raise ConfigError(
-            f"This run names code of its own ({what} '{name}'), which is not loaded from strangers.",
-            "If you trust its author, add --trust.",
+            f"This run names code outside of Reverie ({what} '{name}'), which is not imported unless you say so.",
+            "Add --trust if you know it.",
         )
 
 

@@ -7,10 +7,11 @@ turned into the long form when a run is created, so that a longer budget later d
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
 from reverie.core.types import Clock
 
@@ -27,11 +28,19 @@ class Schedule(BaseModel):
     from_steps: int = Field(0, alias="from")
     to_steps: int = Field(0, alias="to")
 
+    @model_validator(mode="after")
+    def check(self) -> Schedule:
+        if not (math.isfinite(self.start) and math.isfinite(self.end)):
+            raise ValueError("must be a finite number")
+        if self.start != self.end and self.to_steps <= self.from_steps:
+            raise ValueError(f"'to' must lie after 'from' ({self.from_steps}), at the env step where 'end' is reached")
+        return self
+
     def at(self, clock: Clock) -> float:
         """The value at this moment."""
         if self.start == self.end:
             return self.start
-        span = max(1, self.to_steps - self.from_steps)
+        span = self.to_steps - self.from_steps
         share = min(1.0, max(0.0, (clock.env_steps - self.from_steps) / span))
         return self.start + share * (self.end - self.start)
 
@@ -67,3 +76,13 @@ def expand_linear(text: str, horizon_steps: int) -> dict[str, float]:
 
 Scheduled = Annotated[Schedule, BeforeValidator(_parse)]
 """The type of a config field that may follow a schedule."""
+
+
+def _check_rate(schedule: Schedule) -> Schedule:
+    if min(schedule.start, schedule.end) < 0:
+        raise ValueError("must not be negative")
+    return schedule
+
+
+Rate = Annotated[Scheduled, AfterValidator(_check_rate)]
+"""A schedule that makes no sense below 0: learning rates, clipping, exploration."""

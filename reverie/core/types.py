@@ -56,11 +56,6 @@ class Clock:
     cycles: int = 0
     horizon_steps: int = 0
 
-    @property
-    def progress(self) -> float:
-        """Share of the planned env steps already done, from 0 to 1."""
-        return min(1.0, self.env_steps / self.horizon_steps) if self.horizon_steps else 0.0
-
 
 @dataclass(frozen=True)
 class WriteBack:

@@ -263,7 +263,7 @@ class _Checker:
     def _check_rendering(self) -> None:
         fix = "Add 'rgb_array' to metadata['render_modes'] and let render() return a uint8 image (H, W, 3)."
         if "rgb_array" not in (self.env.metadata or {}).get("render_modes", []):
-            self.tell("render", "warning", "The env cannot draw itself, so there will be no videos.", fix)
+            self.tell("render", "warning", "The env cannot be rendered to pictures.", fix)
             return
         try:
             env = self._make("rgb_array")

@@ -21,8 +21,8 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.repairs import repair_env
 
-_OWN_ENVS: dict[str, tuple[str, int | None]] = {
-    "Reverie/Counting-v0": ("reverie.envs.dummy:CountingEnv", None),
+_OWN_ENVS: dict[str, tuple[str, int]] = {
+    "Reverie/Counting-v0": ("reverie.envs.dummy:CountingEnv", 10_000),
     "Reverie/Motion-v0": ("reverie.envs.dummy:MotionEnv", 32),
     "Reverie/Constant-v0": ("reverie.envs.dummy:ConstantRewardEnv", 20),
     "Bandit/Bernoulli-v0": ("reverie.envs.bandits:BernoulliBandit", 1000),

@@ -31,18 +31,24 @@ class Console:
         self.values: dict[str, Any] = {}
         self.rows = 0
         self.has_header = False
+        self.has_told_crash = False
 
     def say(self, text: str) -> None:
         """A line for the screen and the log."""
-        self.log.write(text + "\n")
-        self.log.flush()
+        self.note(text)
         if self.screen is not None:
             self.screen.print(text, markup=False)
+
+    def note(self, text: str) -> None:
+        """A line for the log alone."""
+        self.log.write(text + "\n")
+        self.log.flush()
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
         if kind == "scores":
             return
         self.values.update(record)
+        self._tell_crash(record)
         due = record["env_steps"] // self.every
         if "evaluate/return_mean" in record or (kind == "machine" and due > self.rows):
             self.rows = due
@@ -50,6 +56,12 @@ class Console:
 
     def close(self) -> None:
         self.log.close()
+
+    def _tell_crash(self, record: Mapping[str, Any]) -> None:
+        """Once: from then on the numbers in machine.jsonl tell how it goes on."""
+        if record.get("env/crashes", 0) and not self.has_told_crash:
+            self.has_told_crash = True
+            self.say("An env crashed and was started again; machine.jsonl counts how often (env/crashes).")
 
     def _print_row(self) -> None:
         if not self.has_header:

@@ -9,7 +9,6 @@ in the session.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -23,7 +22,16 @@ from reverie.core.contracts import Stateful
 from reverie.core.errors import RunError
 from reverie.core.types import State
 from reverie.runs.folder import read_json, write_json
-from reverie.runs.storage import SealedStore, read_tree, sync_folder, write_bytes, write_tree
+from reverie.runs.storage import (
+    SealedStore,
+    check_file,
+    digest_bytes,
+    digest_files,
+    install_folder,
+    read_tree,
+    write_bytes,
+    write_tree,
+)
 
 FORMAT = 1
 SUMMARY = "checkpoint.json"
@@ -64,11 +72,7 @@ class Checkpoint:
         for name, digest in self.summary["files"].items():
             if name != Path(name).name:
                 raise RunError(f"{self.path / SUMMARY} names a file outside of its folder: '{name}'.")
-            path = self.path / name
-            if not path.is_file():
-                raise RunError(f"{path} is missing.")
-            if _digest(path.read_bytes()) != digest:
-                raise RunError(f"{path} is damaged: its hash is not the saved one.")
+            check_file(self.path / name, digest)
         for name in self.summary["sealed"]:
             self._store.check(name)
 
@@ -105,8 +109,8 @@ class CheckpointFolder:
 
     def paths(self) -> list[Path]:
         """The folders of all checkpoints, sound or not, oldest first."""
-        found = [(match, path) for path in self.path.glob("*") if (match := NAME.fullmatch(path.name))]
-        return [path for match, path in sorted(found, key=lambda pair: [int(n or 0) for n in pair[0].groups()])]
+        found = [path for path in self.path.glob("*") if NAME.fullmatch(path.name)]
+        return sorted(found, key=lambda path: position(path.name))
 
     def all(self) -> list[Checkpoint]:
         """Every checkpoint whose summary can be relied on, oldest first."""
@@ -160,16 +164,14 @@ class CheckpointFolder:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         sealed = [name for part, state in states.items() for name in write_tree(temporary / part, state, self.store)]
-        files = {file.name: _digest(file.read_bytes()) for file in sorted(temporary.iterdir())}
+        files = digest_files(temporary)
         summary = {
             "format": FORMAT, **about, "counters": states["counters"], "parts": list(states),
             "files": files, "sealed": sorted(set(sealed)),
         }  # fmt: skip
         summary["digest"] = _digest_summary(summary)
         write_bytes(temporary / SUMMARY, json.dumps(summary, indent=1).encode())
-        sync_folder(temporary)
-        os.rename(temporary, path)
-        sync_folder(self.path)
+        install_folder(temporary, path)
         write_json(self.path / "latest.json", {"checkpoint": path.name})
         return Checkpoint(path, summary)
 
@@ -180,6 +182,14 @@ class CheckpointFolder:
         while (path := self.path / (f"{stem}-{number}" if number else stem)).exists():
             number += 1
         return path
+
+
+def position(name: str) -> list[int]:
+    """Env steps, updates and number of a checkpoint: they sort checkpoints in the order in which they were made."""
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"'{name}' is not the name of a checkpoint")
+    return [int(number or 0) for number in match.groups()]
 
 
 def _delete_folder(path: Path) -> None:
@@ -214,8 +224,4 @@ def _items(summary: dict[str, Any], key: str) -> list[Any]:
 
 def _digest_summary(summary: dict[str, Any]) -> str:
     told = {key: value for key, value in summary.items() if key != "digest"}
-    return _digest(json.dumps(told, sort_keys=True).encode())
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return digest_bytes(json.dumps(told, sort_keys=True).encode())

@@ -10,6 +10,7 @@ from reverie.core.types import State
 from reverie.log.sinks import JsonlSink
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.folder import RunFolder, versions
+from reverie.runs.hints import resume_command
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.storage import explain_write_errors
 from reverie.training.session import Session
@@ -21,6 +22,7 @@ class Checkpointer:
     def __init__(
         self, folder: RunFolder, config: CheckpointConfig, session: Session, shelf: PolicyShelf, logs: JsonlSink
     ) -> None:
+        self.run = folder.path
         self.folder = CheckpointFolder(folder.path)
         self.config = config
         self.session = session
@@ -56,7 +58,7 @@ class Checkpointer:
         """Save now, unless nothing has happened since the last time, and let go of what is no longer needed."""
         position = self._position()
         if self._newest is None or self._newest[0] != position:
-            with explain_write_errors(self.folder.path.parent):
+            with explain_write_errors(self.run, resume_command(self.run.name, self.session.config)):
                 self._newest = (position, self._save())
         return self._newest[1]
 

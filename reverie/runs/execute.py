@@ -1,9 +1,9 @@
-"""Carries out a run that has a folder: locks it, builds the session, goes on from a checkpoint, saves, cleans up."""
+"""Carries out a run that has a folder: builds the session, goes on from a checkpoint, saves, cleans up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 from reverie.config.build import build, build_evaluator
 from reverie.config.schema import RunConfig
@@ -15,10 +15,11 @@ from reverie.log.tensorboard import make_tensorboard_sink
 from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
+from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
-from reverie.runs.lock import lock_run
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.storage import explain_write_errors
+from reverie.training.evaluator import EvaluationStopped
 from reverie.training.interrupt import StopRequest, catch_signals
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
@@ -35,10 +36,13 @@ class Execution:
         self.exit_code = 0
         self.before_start: Callable[[], None] = lambda: None
 
+    @property
+    def resume_command(self) -> str:
+        return resume_command(self.folder.name, self.config)
+
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
-        """Train from a checkpoint, or from the beginning."""
-        with explain_write_errors(self.folder.path), ExitStack() as stack:
-            stack.enter_context(lock_run(self.folder.path))
+        """Train from a checkpoint, or from the beginning; the caller holds the run's lock."""
+        with self._explaining(), ExitStack() as stack:
             environment = cached_verdict(self.config.env)  # before envs are made: it decides how they are saved
             checkpointer = self._build(stack, checkpoint)
             checkpointer.about["environment"] = environment.to_json()
@@ -55,8 +59,11 @@ class Execution:
             orchestrator = Orchestrator(session, evaluator, [checkpointer.shelf, checkpointer], request)
             try:
                 self._run(orchestrator, checkpointer, request)
-            finally:
-                self.folder.write_status(state=self.state, env_steps=session.counters.env_steps)
+            except BaseException:
+                with suppress(OSError, RunError):  # a disk that is full must not hide what really went wrong
+                    self.folder.write_status(state="failed", env_steps=session.counters.env_steps)
+                raise
+            self.folder.write_status(state=self.state, env_steps=session.counters.env_steps)
 
     def _build(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Checkpointer:
         """The session where the checkpoint left it, or at its very beginning, with its checkpointer."""
@@ -78,7 +85,7 @@ class Execution:
         done = self.folder.status().get("env_steps", 0)
         console = Console(self.folder.path, self.config.horizon_steps, self.quiet)
         console.say(f"{self.folder.path} is finished, after {done:,} env steps.")
-        console.say(f"Go on with a longer budget: reverie resume {self.folder.name} --steps {2 * done}")
+        console.say(f"Go on with a longer budget: {self.resume_command} --steps {2 * done}")
         console.close()
         self.state = "finished"
 
@@ -91,21 +98,32 @@ class Execution:
         self.folder.write_status(state="running")
 
     def _run(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
-        session, name = orchestrator.session, self.folder.name
+        session = orchestrator.session
         try:
-            self.state = "finished" if orchestrator.run() else "stopped"
+            with self._explaining():
+                self.state = "finished" if orchestrator.run() else "stopped"
         except Exception as error:
-            self._save_after(error, orchestrator, checkpointer)
+            with suppress(OSError):  # the log may lie on the disk that failed
+                self._save_after(error, orchestrator, checkpointer)
             raise
         checkpointer.save()  # before the last line of metrics, so that a longer budget can go on as if never ended
+        if self.state == "finished":
+            self._finish(orchestrator, checkpointer, request)
         if self.state == "stopped":
             self.exit_code = request.exit_code
             self.console.say(f"Stopped and saved at env step {session.counters.env_steps:,}.")
-            self.console.say(f"Go on with: reverie resume {name}")
-            return
+            self.console.say(f"Go on with: {self.resume_command}")
+
+    def _finish(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
+        """The last line of metrics, the last evaluation and the final policy; a stop leaves them to a resume."""
+        session = orchestrator.session
         session.recorder.flush()
         if self.config.evaluate.final_episodes:
-            summary = orchestrator.evaluate(self.config.evaluate.final_episodes)
+            try:
+                summary = orchestrator.evaluate(self.config.evaluate.final_episodes, request)
+            except EvaluationStopped:
+                self.state = "stopped"
+                return
             self.folder.write_status(final_score=summary["return_mean"])
         checkpointer.shelf.save(session, "final")
         self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
@@ -116,10 +134,17 @@ class Execution:
             try:
                 checkpointer.save()
             except ReverieError as second:
-                self.console.say(second.message)
-        what = error.message if isinstance(error, ReverieError) else f"{type(error).__name__}: {error}"
-        self.console.say(f"Failed: {what}")
-        self.console.say(f"Nothing up to the last checkpoint is lost; go on with: reverie resume {self.folder.name}")
+                if second.message != str(getattr(error, "message", "")):
+                    self.console.say(second.message)
+        if isinstance(error, ReverieError):
+            self.console.note(f"Failed: {error.message}")  # whoever catches it shows it
+        else:
+            self.console.say(f"Failed: {type(error).__name__}: {error}")
+        if self.resume_command not in getattr(error, "fix", ""):
+            self.console.say(f"Nothing up to the last checkpoint is lost; go on with: {self.resume_command}")
+
+    def _explaining(self) -> AbstractContextManager[None]:
+        return explain_write_errors(self.folder.path, self.resume_command)
 
 
 def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint) -> None:

@@ -10,9 +10,12 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -54,14 +57,25 @@ class RunFolder:
 def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: list[str]) -> RunFolder:
     """A new folder with its config and manifest."""
     path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', spec)}-s{seed}")
-    (path / "config.yaml").write_text(config_yaml, encoding="utf-8")
     manifest = {
         "spec": spec, "seed": seed, "command": command, "created": time.time(),
         "versions": versions(), "machine": machine(), "git": git_commit(),
     }  # fmt: skip
-    write_diff(path)
-    write_json(path / "manifest.json", manifest)
+    with removed_if_unwritable(path):
+        (path / "config.yaml").write_text(config_yaml, encoding="utf-8")
+        write_diff(path)
+        write_json(path / "manifest.json", manifest)
     return RunFolder(path)
+
+
+@contextmanager
+def removed_if_unwritable(path: Path) -> Iterator[None]:
+    """For filling a new folder: if the disk fails, it goes, as nothing could be resumed from half of it."""
+    try:
+        yield
+    except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)
+        raise _cannot_write(path.parent, error) from error
 
 
 def find_run(name: str, runs_dir: Path | None = None) -> Path:
@@ -73,9 +87,10 @@ def find_run(name: str, runs_dir: Path | None = None) -> Path:
     if not runs:
         raise RunError(f"There are no runs in '{runs_dir}'.", "Start one: reverie train CartPole-v1:ppo")
     if name == "@last":
-        return max(runs, key=lambda run: run.manifest().get("created", 0)).path
+        return _highest(runs, lambda run: run.manifest().get("created"), "No manifest.json of a run can be read.").path
     if name == "@best":
-        return _best(runs).path
+        missing = "No run has been evaluated yet, so there is no best one."
+        return _highest(runs, lambda run: run.status().get("best_score"), missing).path
     matches = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
     if len(matches) == 1:
         return matches[0].path
@@ -114,8 +129,8 @@ def write_text(path: Path, text: str) -> None:
 
 def refuse_links(run: Path) -> None:
     """A stranger's run could make us write into a file of yours through a link; runs have no need of any."""
-    for path in (run, run / "checkpoints", run / "policies"):
-        for entry in path.iterdir() if path.is_dir() else ():
+    for folder, folders, files in os.walk(run, followlinks=False):
+        for entry in (Path(folder, name) for name in (*folders, *files)):
             if entry.is_symlink():
                 raise RunError(
                     f"'{entry}' is a link to another place, which the run would write to.",
@@ -179,14 +194,21 @@ def _claim_name(runs_dir: Path, stem: str) -> Path:
             except FileExistsError:
                 number += 1
     except OSError as error:
-        raise RunError(
-            f"Cannot write into '{runs_dir}': {error.strerror}.", "Choose another folder with --runs-dir."
-        ) from error
+        raise _cannot_write(runs_dir, error) from error
 
 
-def _best(runs: list[RunFolder]) -> RunFolder:
-    scored = [(run.status().get("best_score"), run) for run in runs]
-    finished = [(score, run) for score, run in scored if score is not None]
-    if not finished:
-        raise RunError("No run has been evaluated yet, so there is no best one.", "Use @last, or a name.")
-    return max(finished, key=lambda pair: pair[0])[1]
+def _cannot_write(runs_dir: Path, error: OSError) -> RunError:
+    return RunError(f"Cannot write into '{runs_dir}': {error.strerror}.", "Choose another folder with --runs-dir.")
+
+
+def _highest(runs: list[RunFolder], read: Callable[[RunFolder], Any], missing: str) -> RunFolder:
+    """The run with the highest number; a damaged run must not stand in the way of the others."""
+    found: list[tuple[float, RunFolder]] = []
+    for run in runs:
+        with suppress(RunError):
+            number = read(run)
+            if isinstance(number, int | float) and number == number:  # not a score that is NaN
+                found.append((number, run))
+    if not found:
+        raise RunError(missing, "Name a run: " + ", ".join(run.name for run in runs[:8]))
+    return max(found, key=lambda pair: pair[0])[1]

@@ -19,6 +19,7 @@ from reverie.config.schema import RunConfig
 from reverie.core.contracts import Algorithm
 from reverie.core.errors import RunError
 from reverie.core.types import Array, State
+from reverie.policy import read_bundle
 from reverie.runs.policies import policy_folder
 from reverie.runs.storage import read_tree, write_tree
 
@@ -46,7 +47,7 @@ class InitialWeights:
 
 def choose_weights(config: RunConfig, source: Path, pattern: str = "*") -> InitialWeights:
     """The arrays of a run's best policy whose names match and that fit the new run; RunError if there are none."""
-    theirs = dict(named_arrays(read_tree(policy_folder(source) / "policy").get("algorithm", {})))
+    theirs = dict(named_arrays(read_bundle(policy_folder(source)).get("algorithm", {})))
     own = dict(named_arrays(_fresh_policy_state(config)))
     reasons = {name: _reason(name, theirs, own, pattern) for name in {**theirs, **own}}
     taken = {name: theirs[name] for name, reason in reasons.items() if not reason}

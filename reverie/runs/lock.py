@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reverie.core.errors import RunError
@@ -22,15 +22,20 @@ def lock_run(run: Path) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = path.read_text().strip() or "unknown"
         os.close(descriptor)
-        raise RunError(
-            f"The run '{run.name}' is being trained by another process (pid {holder}).",
-            "Wait for it, or stop it with: kill " + holder,
-        ) from error
+        raise _held(run, path.read_text().strip()) from error
     try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
+        with suppress(OSError):  # on a full disk the lock holds as well, only without a name
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
         os.close(descriptor)
+
+
+def _held(run: Path, holder: str) -> RunError:
+    """Who holds the run; it is not known for a moment after the lock is taken."""
+    message = f"The run '{run.name}' is being trained by another process"
+    if not holder:
+        return RunError(f"{message}.", "Wait for it.")
+    return RunError(f"{message} (pid {holder}).", f"Wait for it, or stop it with: kill {holder}")

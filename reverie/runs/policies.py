@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from reverie.core.types import State
 from reverie.envs.config import EnvConfig
 from reverie.policy import Policy
 from reverie.runs.folder import RunFolder
+from reverie.runs.storage import delete_any
 from reverie.training.session import Session
 
 POLICY_NAME = re.compile(r"best-\d+|final")
@@ -32,10 +32,10 @@ class PolicyShelf:
         score = summary["return_mean"]
         if self.best_score is not None and score <= self.best_score:
             return
-        self.best_score = score
-        self.best_name = f"best-{session.counters.env_steps}"
-        self.save(session, self.best_name, summary)
-        self.folder.write_status(best_score=score, best_policy=self.best_name)
+        name = f"best-{session.counters.env_steps}"
+        self.save(session, name, summary)
+        self.best_score, self.best_name = score, name  # only now: one that could not be saved is not the best
+        self.folder.write_status(best_score=score, best_policy=name)
 
     def save(self, session: Session, name: str, summary: dict[str, float] | None = None) -> None:
         """Write the policy as it is now."""
@@ -53,10 +53,11 @@ class PolicyShelf:
         self.folder.write_status(best_score=self.best_score, best_policy=self.best_name)
 
     def tidy(self, keep: set[str]) -> None:
-        """Delete former best policies, except those that a kept checkpoint calls the best."""
-        for path in (self.folder.path / "policies").glob("best-*"):
-            if path.name not in {*keep, self.best_name}:
-                shutil.rmtree(path, ignore_errors=True)
+        """Delete former best policies, except those that a kept checkpoint calls the best, and leftovers of crashes."""
+        for path in (self.folder.path / "policies").glob("*"):
+            is_leftover = path.name.startswith(".")
+            if is_leftover or (path.name.startswith("best-") and path.name not in {*keep, self.best_name}):
+                delete_any(path)
 
 
 def policy_folder(run: Path, which: str = "best") -> Path:

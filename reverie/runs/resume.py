@@ -8,17 +8,21 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from reverie.config.build import choose_network
 from reverie.config.checks import check_config
-from reverie.config.compose import Composed, override_assignments
+from reverie.config.compose import COMMAND_LINE, Composed, interpolate, override_assignments
+from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree, config_to_yaml, read_config
-from reverie.config.resolve import set_budget
+from reverie.config.resolve import resolve_auto, set_budget
 from reverie.config.schema import RunConfig
-from reverie.config.tree import Tree, join_path, leaves
+from reverie.config.tree import Tree, get, join_path, leaves
 from reverie.config.validate import load_config
 from reverie.core.errors import RunError
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
 from reverie.runs.folder import RunFolder, machine, versions, write_text
+from reverie.runs.lock import lock_run
+from reverie.training.phases import Phase, flatten_phases
 
 KEEP_EXACT = (
     "phases.{last}.duration_*", "phases.{last}.until*", "early_stop", "evaluate.final_episodes", "checkpoint.*",
@@ -49,6 +53,13 @@ def resume_run(
     quiet: bool = False,
 ) -> Execution:
     """Continue from the newest sound checkpoint, or from the one named."""
+    with lock_run(folder.path):  # from here on: another process must not move on what is looked at
+        return _resume_locked(folder, overrides, steps, checkpoint, quiet)
+
+
+def _resume_locked(
+    folder: RunFolder, overrides: list[str], steps: int | None, checkpoint: str | None, quiet: bool
+) -> Execution:
     config = read_config(folder.config_path)
     new_config, changes = change_config(config, overrides, steps)
     execution = Execution(new_config, folder, quiet)
@@ -56,9 +67,8 @@ def resume_run(
         execution.say_finished()
         return execution
     start, notes = choose_checkpoint(folder, checkpoint)
-    if changes and steps is not None and start is not None and steps < start.counters["env_steps"]:
-        done, fix = start.counters["env_steps"], "Give more, or go back with --checkpoint as well."
-        raise RunError(f"The run '{folder.name}' already has {done:,} env steps, more than {steps:,}.", fix)
+    if changes and steps is not None and start is not None:
+        _check_budget(config, new_config, steps, start)
     notes += [f"Changed settings:\n{chr(10).join(map(str, changes))}"] if changes else []
     notes += _differences(folder, start)
 
@@ -88,25 +98,70 @@ def check_same_run(folder: RunFolder, spec: str, seed: int | None, words: list[s
 
 def change_config(config: RunConfig, overrides: list[str], steps: int | None) -> tuple[RunConfig, list[Change]]:
     """The config with overrides, and what they change."""
-    old = config_to_tree(config)
+    if not overrides and steps is None:
+        return config, []
     composed = Composed(tree=config_to_tree(config))
-    composed.apply(override_assignments(overrides), "command line")
-    tree = composed.tree if steps is None else set_budget(composed.tree, steps, composed.sources)
-    # The horizon of schedules stays as it was fixed when the run was created.
-    new_config = load_config(tree, composed.sources)
-    check_config(new_config, composed.sources)
-    return new_config, compare_trees(old, config_to_tree(new_config))
+    composed.apply(override_assignments(overrides), COMMAND_LINE)
+    _refuse_another_task(config, composed.tree)
+    tree, sources = composed.tree, composed.sources
+    if any("${" in word for word in overrides):  # references are the user's to write, not those of a run's file
+        tree = interpolate(fill_defaults(tree))
+    tree = tree if steps is None else set_budget(tree, steps, sources)
+    # The horizon of schedules stays as it was fixed when the run was created: resolving keeps what is decided.
+    new_config = load_config(resolve_auto(tree, sources), sources)
+    check_config(new_config, sources)
+    new_config = choose_network(new_config)
+    return new_config, compare_configs(config, new_config)
 
 
-def compare_trees(old: Tree, new: Tree) -> list[Change]:
-    """Every leaf that differs."""
-    before, after = ({join_path(path): value for path, value in leaves(tree)} for tree in (old, new))
+def compare_configs(old: RunConfig, new: RunConfig) -> list[Change]:
+    """Every leaf that differs. Loops are unrolled first, as another budget may unroll them; they run the same."""
+    phases, new_phases = list(flatten_phases(old.phases)), list(flatten_phases(new.phases))
+    shared = min(len(phases), len(new_phases))
+    before, after = _leaves(old, phases[:shared]), _leaves(new, new_phases[:shared])
     changed = [key for key in (*before, *(k for k in after if k not in before)) if before.get(key) != after.get(key)]
-    patterns = [pattern.format(last=len(old["phases"]) - 1) for pattern in KEEP_EXACT]
-    return [
+    patterns = [pattern.format(last=shared - 1) for pattern in KEEP_EXACT]
+    changes = [
         Change(key, before.get(key), after.get(key), any(fnmatchcase(key, pattern) for pattern in patterns))
         for key in changed
     ]
+    dropped = [Change(f"phases.{i}", phases[i].name, None, True) for i in range(shared, len(phases))]
+    added = [Change(f"phases.{i}", None, new_phases[i].name, False) for i in range(shared, len(new_phases))]
+    return [*changes, *dropped, *added]
+
+
+def _leaves(config: RunConfig, phases: list[Phase]) -> dict[str, Any]:
+    tree = {**config_to_tree(config), "phases": [phase.model_dump(mode="json") for phase in phases]}
+    return {join_path(path): value for path, value in leaves(tree)}
+
+
+def _refuse_another_task(config: RunConfig, tree: Tree) -> None:
+    """Another algorithm or env could use nothing of the checkpoint."""
+    for path, old in ((("algorithm", "kind"), config.algorithm.kind), (("env", "id"), config.env.id)):
+        new = get(tree, path)
+        if new != old:
+            raise RunError(
+                f"{join_path(path)} cannot change in mid-run: it is {old}, not {new}.",
+                "Start a new run; reverie train ... --init-from takes over the weights that fit.",
+            )
+
+
+def _check_budget(old: RunConfig, new: RunConfig, steps: int, start: Checkpoint) -> None:
+    """Refuse a budget that would change nothing any more, because its moment is past."""
+    done = start.counters["env_steps"]
+    if steps < done:
+        fix = "Give more, or go back with --checkpoint as well."
+        raise RunError(f"The run already has {done:,} env steps, more than {steps:,}.", fix)
+    phases, new_phases = list(flatten_phases(old.phases)), list(flatten_phases(new.phases))
+    pairs = enumerate(zip(phases, new_phases, strict=False))
+    changed = next((number for number, (before, after) in pairs if before != after), len(new_phases))
+    index = start.read("scheduler").get("index")
+    if isinstance(index, int) and (changed < index or len(new_phases) <= index):
+        last = phases[min(changed, len(new_phases) - 1)].name
+        raise RunError(
+            f"A budget of {steps:,} env steps changes how long the phase '{last}' lasts, which is over.",
+            "Go back to a checkpoint inside of that phase with --checkpoint as well.",
+        )
 
 
 def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint | None, list[str]]:
@@ -151,8 +206,10 @@ def _record(folder: RunFolder, old: RunConfig, new: RunConfig, changes: list[Cha
         "number": number, "time": time.time(), "checkpoint": start.name if start else None,
         "changes": [asdict(change) for change in changes], "versions": versions(), "machine": machine(),
     }  # fmt: skip
+    # In this order, a crash in between leaves a history that still tells which config was in force when.
+    if changes:
+        write_text(folder.path / f"config-before-resume-{number}.yaml", config_to_yaml(old))
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")
     if changes:
-        write_text(folder.path / f"config-before-resume-{number}.yaml", config_to_yaml(old))
         write_text(folder.config_path, config_to_yaml(new))

@@ -8,9 +8,11 @@ Nothing that is read can run code.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +30,7 @@ SEALED_FILE = re.compile(r"[A-Za-z0-9_-]+\.[0-9a-f]{32}")
 
 WRITE_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EEXIST,
-    errno.ENOTDIR,
+    errno.ENOTDIR, errno.ENOTEMPTY,
 }  # fmt: skip
 
 
@@ -47,6 +49,7 @@ class SealedStore:
             temporary = path.with_suffix(".new")
             write_bytes(temporary, save(_contiguous(sealed.arrays)))
             os.replace(temporary, path)
+            sync_folder(self.folder)
         return name
 
     def get(self, name: str) -> Sealed:
@@ -68,6 +71,9 @@ class SealedStore:
             raise RunError(f"The saved arrays '{name}' are damaged: {error}") from error
 
     def delete_except(self, names: set[str]) -> None:
+        """Delete what is not named, and what a crash left half written."""
+        for leftover in self.folder.glob("*.new"):
+            leftover.unlink(missing_ok=True)
         for path in self.folder.glob("*.safetensors"):
             if path.stem not in names:
                 path.unlink(missing_ok=True)
@@ -105,18 +111,27 @@ def read_tree(path: Path, store: SealedStore | None = None) -> State:
 
 
 @contextmanager
-def explain_write_errors(run: Path) -> Iterator[None]:
-    """Turn a disk that is full or cannot be written to into one message that says how to go on."""
+def explain_write_errors(run: Path, go_on: str) -> Iterator[None]:
+    """Turn a disk that is full or cannot be written to into one message that says how to go on, with ``go_on``."""
     try:
         yield
     except OSError as error:
-        if error.errno not in WRITE_ERRORS:
+        if error.errno == errno.ENOENT and not run.exists():
+            fix = "It was moved or deleted in mid-run. Put it back and resume it, or start a new run."
+            raise RunError(f"The folder of the run, '{run}', is gone.", fix) from error
+        if error.errno not in WRITE_ERRORS and not _is_missing_inside(run, error):
             raise
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise RunError(
             f"'{error.filename or run}' could not be written: {reason}.",
-            f"Earlier checkpoints are untouched. Make room or mend the permissions, then: reverie resume {run.name}",
+            f"Earlier checkpoints are untouched. Make room or mend the permissions, then: {go_on}",
         ) from error
+
+
+def _is_missing_inside(run: Path, error: OSError) -> bool:
+    """Whether a part of the run's folder was deleted; a file of the env's that is missing is another matter."""
+    is_named = error.errno == errno.ENOENT and isinstance(error.filename, str)
+    return is_named and Path(error.filename).absolute().is_relative_to(run.absolute())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -134,6 +149,47 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def install_folder(temporary: Path, path: Path) -> None:
+    """Rename a finished folder to where it belongs; one that is there already makes way as a whole.
+
+    So a crash leaves the old one, the new one or none, but never a mixture, and nothing is written through links
+    that lie in the old one.
+    """
+    sync_folder(temporary)
+    former = path.with_name(f".{path.name}.old")
+    delete_any(former)
+    if os.path.lexists(path):
+        os.rename(path, former)
+    os.rename(temporary, path)
+    sync_folder(path.parent)
+    delete_any(former)
+
+
+def delete_any(path: Path) -> None:
+    """Delete a folder, a file or a link (not what it leads to), if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def digest_files(folder: Path) -> dict[str, str]:
+    """A hash of each file in a folder."""
+    return {file.name: digest_bytes(file.read_bytes()) for file in sorted(folder.iterdir())}
+
+
+def check_file(path: Path, digest: str) -> None:
+    """The file is there with the content that was saved; RunError otherwise."""
+    if not path.is_file():
+        raise RunError(f"{path} is missing.")
+    if digest_bytes(path.read_bytes()) != digest:
+        raise RunError(f"{path} is damaged: its hash is not the saved one.")
+
+
+def digest_bytes(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 class _Writer:

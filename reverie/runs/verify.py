@@ -1,8 +1,8 @@
 """Proves that a run can be reproduced: trains a segment again in a scratch folder and compares every bit.
 
 A segment lies between two checkpoints, or between the start and the first one. Compared are the metrics, the episode
-scores and the state of every part at the end. Where something differs, the first difference is named, and what has
-changed since the run was made.
+scores and the state of every part at the end. Each segment gets the settings that held in it, though a resume may have
+changed them later. Where something differs, the first difference is named, and what has changed since the run was made.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from reverie.config.schema import RunConfig
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed, State
 from reverie.envs.snapshot import cached_verdict
-from reverie.log.sinks import JsonlSink, read_jsonl
+from reverie.log.sinks import JsonlSink
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.execute import load_checkpoint
 from reverie.runs.folder import RunFolder, git_commit, machine, versions
+from reverie.runs.history import config_path_before, read_history
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
 from reverie.training.orchestrator import Orchestrator
@@ -66,8 +67,8 @@ class Verdict:
 
 def verify_run(folder: RunFolder, which: Literal["last", "first", "all"] = "last") -> Iterator[Verdict]:
     """Train the segments again, one after the other."""
-    config = read_config(folder.config_path)
     for segment in _segments(folder, which):
+        config = read_config(config_path_before(folder.path, segment.end))
         found = _compare_segment(config, folder, segment)
         yield Verdict(str(segment), found, surroundings(folder, config) if found else [])
 
@@ -79,17 +80,8 @@ def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:
     now = {**versions(), **machine(), **git_commit()}
     changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in {**then, **now} if then.get(key) != now.get(key)]
     settings = config.backend
-    return [*changed, *_changed_settings(folder), f"device {settings.device}, threads {settings.threads}"]
-
-
-def _changed_settings(folder: RunFolder) -> list[str]:
-    """Settings that a resume changed in mid-run: what was trained before that moment had others."""
-    return [
-        f"{change['key']}: {change['old']} -> {change['new']} (resume {entry['number']})"
-        for entry in read_jsonl(folder.path / "resumes.jsonl")
-        for change in entry["changes"]
-        if not change["keeps_exactness"]
-    ]
+    resumed = [line for resumption in read_history(folder.path) for line in resumption.lines()]
+    return [*changed, *resumed, f"device {settings.device}, threads {settings.threads}"]
 
 
 def _segments(folder: RunFolder, which: str) -> list[Segment]:
@@ -118,18 +110,19 @@ def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment) -> 
             load_checkpoint(checkpointer, segment.start)
         else:
             load_initial_weights(session.algorithm, folder.path)
-        Orchestrator(session, evaluator, [shelf], lambda: _is_at(session, segment.end)).run()
+        goal = segment.end.read("scheduler")  # once: evaluations ask at each of their steps whether to stop
+        Orchestrator(session, evaluator, [shelf], lambda: _is_at(session, segment.end.counters, goal)).run()
         logs.sync()
         states = {name: part.state() for name, part in checkpointer.parts().items()}
         return _compare_logs(folder, scratch, segment) + _compare_states(states, segment.end)
 
 
-def _is_at(session: Session, checkpoint: Checkpoint) -> bool:
-    """Whether the session stands exactly where the checkpoint was made, or has missed it."""
+def _is_at(session: Session, goal: dict[str, int], scheduler: State) -> bool:
+    """Whether the session stands exactly where a checkpoint was made, or has missed it."""
     counters = session.counters.state()
-    if counters["cycles"] > checkpoint.counters["cycles"]:
+    if counters["cycles"] > goal["cycles"]:
         return True
-    return counters == checkpoint.counters and session.scheduler.state() == checkpoint.read("scheduler")
+    return counters == goal and session.scheduler.state() == scheduler
 
 
 def _compare_logs(folder: RunFolder, scratch: RunFolder, segment: Segment) -> list[str]:

@@ -1,7 +1,7 @@
 """Plays episodes with a fixed policy on envs of its own and sums up the scores.
 
-Episode i always starts from the seed (run seed, "evaluate", i) and the policy draws from (run seed, "evaluate",
-number of the evaluation), so evaluation has no state that a checkpoint would have to keep.
+Episode i always starts from the seed (run seed, "evaluate", i) and the policy draws from (run seed, "evaluate", env
+steps, updates), so evaluation has no state that a checkpoint would have to keep: one that was broken off is repeated.
 """
 
 from __future__ import annotations
@@ -13,11 +13,23 @@ import numpy as np
 
 from reverie.config.schema import EvaluateConfig
 from reverie.core.contracts import Vector
+from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
+from reverie.core.specs import Specs
 from reverie.core.types import Array, Clock, Mode, State, is_last
 from reverie.policy import Policy
 
 BOOTSTRAP_DRAWS = 1000
+StopCheck = Callable[[], bool]
+
+
+class EvaluationStopped(Exception):
+    """The run was asked to stop in the middle of an evaluation."""
+
+
+def never() -> bool:
+    """Nobody asks for a stop."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -39,11 +51,14 @@ class Evaluator:
         self.make_vector = make_vector
         self._vectors: dict[int, tuple[Vector, State]] = {}
 
-    def evaluate(self, policy: Policy, episodes: int, clock: Clock) -> list[EpisodeScore]:
-        """Scores of the policy as it is now."""
+    def evaluate(
+        self, policy: Policy, episodes: int, clock: Clock, should_stop: StopCheck = never
+    ) -> list[EpisodeScore]:
+        """Scores of the policy as it is now; raises EvaluationStopped as soon as ``should_stop`` says so."""
         rng = make_generator(self.seed, "evaluate", clock.env_steps, clock.updates)
         mode = Mode.COLLECT if self.config.sample else Mode.EVALUATE
-        return play(policy, self._fresh_vector(min(episodes, self.config.num_envs)), episodes, clock, rng, mode)
+        asking = _Asking(clock, rng, mode, should_stop)
+        return play(policy, self._fresh_vector(min(episodes, self.config.num_envs)), episodes, asking)
 
     def close(self) -> None:
         for vector, _ in self._vectors.values():
@@ -53,15 +68,33 @@ class Evaluator:
     def _fresh_vector(self, num_envs: int) -> Vector:
         if num_envs not in self._vectors:
             vector = self.make_vector(num_envs)
+            check_time_limit(vector.specs)
             self._vectors[num_envs] = (vector, vector.state())
         vector, unused = self._vectors[num_envs]
         vector.load_state(unused)
         return vector
 
 
-def play(
-    policy: Policy, vector: Vector, episodes: int, clock: Clock, rng: np.random.Generator, mode: Mode
-) -> list[EpisodeScore]:
+def check_time_limit(specs: Specs) -> None:
+    """Refuse envs that may never end an episode: the first policy that stands still would be played for ever."""
+    if specs.max_episode_steps is None:
+        raise ConfigError(
+            "Evaluation plays whole episodes, but this env has no time limit, so an episode may never end.",
+            "Set env.max_episode_steps=... (1000, for example).",
+        )
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """How the policy is asked during one evaluation."""
+
+    clock: Clock
+    rng: np.random.Generator
+    mode: Mode
+    should_stop: StopCheck
+
+
+def play(policy: Policy, vector: Vector, episodes: int, asking: _Asking) -> list[EpisodeScore]:
     """Play ``episodes`` episodes, spread evenly over the envs; env i plays numbers i, i + N, i + 2N ..."""
     count = vector.num_envs
     quota = np.array([len(range(env, episodes, count)) for env in range(count)])
@@ -72,7 +105,10 @@ def play(
     action = policy.specs.action.zeros(count)
     row = vector.reset()
     while (finished < quota).any():
-        action, carry, _ = policy.act({**row, "previous_action": action}, carry, clock, rng, mode)
+        if asking.should_stop():
+            raise EvaluationStopped
+        now = {**row, "previous_action": action}
+        action, carry, _ = policy.act(now, carry, asking.clock, asking.rng, asking.mode)
         row = vector.step(action)
         returns = np.where(row["is_first"], 0.0, returns + row["reward"])
         lengths = np.where(row["is_first"], 0, lengths + 1)

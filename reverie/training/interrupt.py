@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to stop at the next sensible moment; a second Ctrl-C stops it at once."""
+"""Ctrl-C and SIGTERM ask a run to stop at the next sensible moment; a second one of either stops it at once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class StopRequest:
         return 128 + self.signal if self.signal is not None else 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
+        is_second = self.signal is not None
         self.signal = signal.Signals(number)
+        if is_second:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(self.exit_code)
 
 
 @contextmanager

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
 from reverie.core.errors import TrainingError
-from reverie.core.types import Update
-from reverie.training.evaluator import Evaluator, summarise
-from reverie.training.phases import Hook, Phase
+from reverie.core.types import Batch, Update, observation_keys
+from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck, never, summarise
+from reverie.training.phases import Hook
 from reverie.training.scheduler import Step, StepKind
 from reverie.training.session import Session
 
@@ -23,14 +25,14 @@ class CyclePart(Protocol):
 
 
 class Orchestrator:
-    """Runs a session to its end, or until ``should_stop`` says so between two steps."""
+    """Runs a session to its end, or until ``should_stop`` says so between two steps or in an evaluation."""
 
     def __init__(
         self,
         session: Session,
         evaluator: Evaluator,
         parts: Sequence[CyclePart] = (),
-        should_stop: Callable[[], bool] = lambda: False,
+        should_stop: StopCheck = never,
     ) -> None:
         self.session = session
         self.evaluator = evaluator
@@ -49,8 +51,12 @@ class Orchestrator:
             step = None if self._is_solved() else session.scheduler.next(session.counters, session.recorder.latest)
             if step is None:
                 return True
-            self.is_between_steps = step.kind is StepKind.EVALUATE  # which leaves the session as it is
-            updates = self._steps[step.kind](step)
+            # An evaluation leaves the session as it is until its scores are written.
+            self.is_between_steps = step.kind is StepKind.EVALUATE
+            try:
+                updates = self._steps[step.kind](step)
+            except EvaluationStopped:
+                return False  # the hook is still due and will be repeated
             session.scheduler.finish(step, session.counters, updates)
             self.is_between_steps = True
             if step.kind is StepKind.END_CYCLE:
@@ -58,11 +64,12 @@ class Orchestrator:
                     part.end_cycle(session)
         return False
 
-    def evaluate(self, episodes: int) -> dict[str, float]:
+    def evaluate(self, episodes: int, should_stop: StopCheck = never) -> dict[str, float]:
         """Score the policy as it is; changes nothing but the recorded metrics."""
         session = self.session
-        scores = self.evaluator.evaluate(session.policy, episodes, session.counters.clock())
+        scores = self.evaluator.evaluate(session.policy, episodes, session.counters.clock(), should_stop)
         summary = summarise(scores, session.config.seed)
+        self.is_between_steps = False  # a save between the line and the end of the step would make a resume repeat it
         session.recorder.write_now("evaluate", summary)
         for part in self.parts:
             part.end_evaluation(session, summary)
@@ -84,7 +91,8 @@ class Orchestrator:
         return 0
 
     def _update(self, step: Step) -> int:
-        session, name = self.session, _hook(step).name
+        session, hook = self.session, _hook(step)
+        name = hook.name
         buffer = session.buffers[step.phase.buffer]
         read = session.algorithm.reads[name]
         batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
@@ -92,7 +100,8 @@ class Orchestrator:
         update: Update = getattr(session.algorithm, name)(
             batch, session.counters.clock(), session.streams[f"update/{name}"]
         )
-        _check_finite(update, step.phase, name)
+        _check_finite(update, batch, f"'{name}' in phase '{step.phase.name}'", session.config.env.id)
+        _check_progress(update, hook)
         if update.write_back is not None:
             buffer.write_back(update.write_back)
         session.counters.updates += update.count
@@ -100,14 +109,15 @@ class Orchestrator:
         return update.count
 
     def _evaluate(self, step: Step) -> int:
-        self.evaluate(_hook(step).episodes or 1)
+        self.evaluate(_hook(step).episodes or 1, self.should_stop)
         return 0
 
     def _end_cycle(self, step: Step) -> int:
         self.session.counters.cycles += 1
         self.session.normaliser.advance()
         used = self.session.buffers[step.phase.buffer].metrics()
-        self.session.recorder.end_cycle({f"replay/{name}": value for name, value in used.items()})
+        machine = {f"replay/{name}": value for name, value in used.items()}
+        self.session.recorder.end_cycle({**machine, "env/crashes": float(self.session.vector.crashes)})
         return 0
 
     def _is_solved(self) -> bool:
@@ -125,11 +135,29 @@ def _hook(step: Step) -> Hook:
     return step.hook
 
 
-def _check_finite(update: Update, phase: Phase, name: str) -> None:
-    """One look per update: a loss that is not a number has already spoilt the weights."""
-    loss = update.metrics.get("loss")
-    if loss is not None and not math.isfinite(float(loss)):
+def _check_finite(update: Update, batch: Batch, where: str, env: str) -> None:
+    """One look per update: a metric that is not a number means that the weights are spoilt."""
+    spoilt = [key for key, value in update.metrics.items() if not math.isfinite(float(value))]
+    if not spoilt:
+        return
+    what = f"{', '.join(f'{key} = {float(update.metrics[key])}' for key in spoilt)} in {where}"
+    inputs = [key for key in ("reward", *observation_keys(batch)) if not np.isfinite(batch[key]).all()]
+    if inputs:
         raise TrainingError(
-            f"The loss of '{name}' in phase '{phase.name}' is {float(loss)}.",
-            "Lower the learning rate, clip gradients (max_grad_norm) or normalise observations and rewards.",
+            f"{what}: the env {env} gave a {' and '.join(inputs)} that is not finite.",
+            f"Mend the env; to look for the place: reverie envs check {env} --episodes 100",
+        )
+    raise TrainingError(
+        f"{what}: training has diverged.",
+        "Lower the learning rate, clip gradients (max_grad_norm) or normalise observations and rewards.",
+    )
+
+
+def _check_progress(update: Update, hook: Hook) -> None:
+    """A hook that is called until it has done its share must do some of it each time."""
+    is_owed = any(share is not None for share in (hook.updates, hook.train_ratio, hook.updates_per_step))
+    if is_owed and update.count < 1:
+        raise TrainingError(
+            f"'{hook.name}' reported {update.count} updates, so its share of the cycle would never be done.",
+            f"Let it return Update(count=...) of at least 1, or write '{hook.name}: {{}}' to call it once per cycle.",
         )

@@ -9,11 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reverie import api
+from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
+from reverie.runs.lock import lock_run
+from reverie.runs.policies import PolicyShelf
 from tests.e2e.conftest import SMALL, Command, type_elsewhere
 
 STEPS = ("--steps", "600")
@@ -66,6 +70,54 @@ def test_several_seeds_are_the_runs_that_each_would_be_alone(
     assert (other / "scores.jsonl").read_bytes() != (trained.path / "scores.jsonl").read_bytes()
 
 
+def test_several_seeds_announce_themselves(reverie: Command) -> None:
+    words = ("train", *SMALL, "--steps", "64", "--seed", "1,2", "--jobs", "2")
+    done = reverie(*words)
+    assert done.err.splitlines() == ["seed 1: started", "seed 2: started"]
+    assert sorted(line.split()[:2] for line in done.out.splitlines()) == [
+        [f"CartPole-v1-ppo-s{seed}-1", "finished"] for seed in (1, 2)
+    ]
+    assert reverie(*words, "--quiet").err == ""
+
+
+def test_a_signal_stops_all_seeds(tmp_path: Path) -> None:
+    words = [*SMALL, "checkpoint.every_steps=200", "--steps", "1e8", "--seed", "1,2,3", "--jobs", "2", "--json"]
+    command = [sys.executable, "-m", "reverie", "train", *words]
+    runs = [tmp_path / "runs" / f"CartPole-v1-ppo-s{seed}-1" for seed in (1, 2)]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        while not all((run / "checkpoints" / "latest.json").exists() for run in runs):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 143
+    results = json.loads(printed)
+    assert [result["state"] for result in results] == ["stopped", "stopped", "not started"]
+    assert [result.get("run") for result in results] == [run.name for run in runs] + [None]
+    for run in runs:
+        with lock_run(run):  # nobody trains it any more
+            assert "Stopped and saved" in (run / "run.log").read_text()
+
+
+def test_a_failure_after_an_evaluation_doubles_no_line(
+    trained: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = PolicyShelf.end_evaluation
+    failures = iter([OSError("no space left")])
+
+    def fail_once(*arguments: Any) -> None:
+        for failure in failures:
+            raise failure
+        save(*arguments)
+
+    monkeypatch.setattr(PolicyShelf, "end_evaluation", fail_once)
+    with pytest.raises((OSError, ReverieError)):
+        api.train(*SMALL, "checkpoint.every_steps=100", seed=1, steps=600, runs_dir=tmp_path)
+    resumed = api.resume("@last", runs_dir=tmp_path)
+    assert resumed.state == "finished"
+    assert resumed.metrics() == trained.metrics()
+
+
 def test_a_seed_that_fails_is_named(reverie: Command, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")  # the config is fine, but no folder can be made here
     done = reverie("train", *SMALL, *STEPS, "--seed", "1,2", "--jobs", "2", "--runs-dir", "taken", "--quiet")
@@ -81,6 +133,15 @@ def test_dry_run_trains_nothing(reverie: Command, tmp_path: Path) -> None:
     plan = json.loads(reverie("train", *SMALL, *STEPS, "--dry-run", "--json").out)
     assert (plan["env_steps"], plan["num_envs"], len(plan["phases"])) == (600, 8, 1)
     assert not (tmp_path / "runs").exists()
+
+
+def test_dry_run_plans_every_seed(reverie: Command) -> None:
+    words = ("train", *SMALL, "--steps", "6e2", "--seed", "3,4", "--dry-run")
+    text = reverie(*words).out
+    assert "CartPole-v1 with ppo, seed 3" in text
+    assert "CartPole-v1 with ppo, seed 4" in text
+    plans = json.loads(reverie(*words, "--json").out)
+    assert [(plan["seed"], plan["env_steps"]) for plan in plans] == [(3, 600), (4, 600)]
 
 
 def test_eval_plays_the_policy_that_was_trained(reverie: Command, trained: api.Run) -> None:
@@ -124,6 +185,19 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("train", "CartPole-v1:ppo", "smal"), "'small'"),
         (("train", "CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=63"), "Write 56 or 64"),
         (("train", "CartPole-v1:ppo", "--seed", "one"), "--seed 1,2,3"),
+        (("train", "CartPole-v1:ppo", "--seed", "1,2,1"), "names a seed twice"),
+        (("train", "CartPole-v1:ppo", "--steps", "1.5"), "whole number"),
+        (("train", "CartPole-v1:ppo", "--steps", "0"), "whole number"),
+        (("train", "CartPole-v1:ppo", "--steps", "inf"), "whole number"),
+        (("train", "CartPole-v1:ppo", "algorithm.learning_rate=.inf"), "must be a finite number"),
+        (("train", "CartPole-v1:ppo", "algorithm.learning_rate=-1e-3"), "must not be negative"),
+        (("train", "CartPole-v1:ppo", "algorithm.batch_size=64.5"), "whole number of rows"),
+        (("train", ":ppo"), "Write CartPole-v1:ppo"),
+        (
+            ("train", "CartPole-v1:tests.checking.CheckingAlgorithm"),
+            "reverie train CartPole-v1:ppo algorithm.kind=tests.checking.CheckingAlgorithm",
+        ),
+        (("train", "reverie.envs.dummy.CountingEnv:ppo"), "env.max_episode_steps=..."),
         (("train", "CartPole-v1:ppo", "seed=-1"), "seed"),
         (("train", "no_such_module.Env:ppo"), "no_such_module"),
         (("train", "CartPole-v1:ppo", "backend.device=cuda:9"), "backend.device"),
@@ -197,4 +271,6 @@ def test_a_loss_that_is_not_finite_ends_the_run(reverie: Command, tmp_path: Path
     assert done.code == 1
     assert "Lower the learning rate" in done.err
     assert api.find(runs_dir=tmp_path / "runs").state == "failed"
-    assert "Failed: The loss of 'update'" in next((tmp_path / "runs").glob("*/run.log")).read_text()
+    assert (
+        "in 'update' in phase 'learn': training has diverged" in next((tmp_path / "runs").glob("*/run.log")).read_text()
+    )

@@ -45,11 +45,19 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(value))
 
 
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def reseal_policies(run: Path) -> None:
+    """Bring the hashes of altered policies in order."""
+    for path in run.glob("policies/*/digests.json"):
+        names = json.loads(path.read_text())
+        path.write_text(json.dumps({name: digest((path.parent / name).read_bytes()) for name in names}))
+
+
 def reseal(checkpoint: Path, **changes: Any) -> None:
     """Bring all hashes of an altered checkpoint in order, after other changes to its summary."""
-
-    def digest(data: bytes) -> str:
-        return hashlib.blake2b(data, digest_size=16).hexdigest()
 
     def change(summary: dict[str, Any]) -> None:
         del summary["digest"]

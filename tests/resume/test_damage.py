@@ -16,6 +16,8 @@ from reverie import api
 from reverie.core.errors import ReverieError, RunError
 from reverie.runs.checkpoint import CheckpointFolder
 from reverie.runs.lock import lock_run
+from reverie.runs.policies import PolicyShelf
+from reverie.training.session import Session
 from tests.resume import damage
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train
 
@@ -176,6 +178,59 @@ def test_checkpoints_that_cannot_be_written(stopped: Path, tmp_path: Path) -> No
     error = resume_error(run)
     assert "could not be written" in error.message
     assert api.find(str(run)).status["state"] == "failed"
+
+
+def spoiling(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]) -> None:
+    """Something happens to the run's folder after its first evaluation."""
+    save = PolicyShelf.save
+
+    def save_and_spoil(shelf: PolicyShelf, session: Session, name: str, summary: dict[str, float] | None) -> None:
+        save(shelf, session, name, summary)
+        spoil(shelf.folder.path)
+
+    monkeypatch.setattr(PolicyShelf, "save", save_and_spoil)
+
+
+def test_a_run_folder_that_is_deleted_in_mid_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoiling(monkeypatch, shutil.rmtree)
+    with pytest.raises(RunError, match="is gone"):
+        train(PPO, tmp_path, steps=600)
+
+
+def test_the_real_error_is_told_when_the_disk_is_full_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(run: Path) -> None:
+        monkeypatch.setattr("reverie.runs.folder.write_bytes", full)
+        raise ZeroDivisionError("a mistake in the env")
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    spoiling(monkeypatch, spoil)
+    with pytest.raises(ZeroDivisionError):
+        train(PPO, tmp_path, steps=600)
+
+
+def test_a_problem_is_said_once(stopped: Path, tmp_path: Path) -> None:
+    run = damage.copy_run(stopped, tmp_path)
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").write_text("a file where the folder should be")
+    command = [sys.executable, "-m", "reverie", "resume", str(run)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("could not be written") == 1
+    assert done.stderr.count("reverie resume") == 1
+    assert "Errno" not in done.stderr + (run / "run.log").read_text()
+    assert "Failed: " in (run / "run.log").read_text()
+
+
+def test_a_limit_on_the_size_of_files_leaves_no_stack_trace(tmp_path: Path) -> None:
+    words = " ".join(f"'{word}'" for word in PPO)
+    shell = f"ulimit -f 0; {sys.executable} -m reverie train {words} --steps 100 --runs-dir {tmp_path / 'runs'}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "Cannot write into" in done.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_a_log_that_was_cut_is_mentioned(stopped: Path, tmp_path: Path) -> None:

@@ -13,12 +13,18 @@ from typer.testing import CliRunner, Result
 
 from reverie import api
 from reverie.cli.main import app
+from reverie.config.compose import compose
 from reverie.config.files import read_config
+from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
+from reverie.runs.folder import RunFolder
+from reverie.runs.hints import names_foreign_code
+from reverie.runs.lock import lock_run
+from reverie.runs.resume import change_config
 from reverie.runs.storage import read_tree, write_tree
 from tests.resume import damage
-from tests.resume.pieces import PPO, assert_equal_runs, stopping_after, train
+from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, stopping_after, train
 
 SPEC = PPO[0]
 
@@ -140,6 +146,96 @@ def test_less_than_was_done_is_refused(run: Path) -> None:
     assert "--checkpoint" in error.fix
 
 
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("algorithm.kind=dqn", "algorithm.kind cannot change in mid-run: it is ppo, not dqn"),
+        ("algorithm=dqn", "algorithm.kind cannot change"),
+        ("env.id=Acrobot-v1", "env.id cannot change"),
+    ],
+)
+def test_another_task_is_refused(word: str, message: str, run: Path) -> None:
+    error = refusal("resume", str(run), word)
+    assert message in error.message
+    assert "--init-from" in error.fix
+
+
+def test_references_and_schedules_are_worked_out(run: Path) -> None:
+    words = ["algorithm.epochs=${env.num_envs}", "algorithm.learning_rate=lin_3e-4", "backend.device=auto"]
+    assert reverie("resume", str(run), *words, "--steps", "2000").exit_code == 0
+    config: Any = read_config(run / "config.yaml")
+    assert config.algorithm.epochs == 4
+    assert config.horizon_steps == damage.STEPS
+    assert "to: 1000" in (run / "config.yaml").read_text().partition("learning_rate:")[2][:80]
+    assert config.backend.device != "auto"
+
+
+PLAY = {"hooks": [{"collect": {"rows": 64}}, {"update": {}}], "duration_steps": 128}
+LOOK = {"name": "look", "type": "eval_only", "hooks": [{"evaluate": {"episodes": 1}}], "duration_cycles": 1}
+
+
+def test_a_budget_for_a_phase_that_is_over_is_refused(tmp_path: Path) -> None:
+    run = train((*PPO, f"phases={json.dumps([{'name': 'learn', **PLAY}, LOOK])}"), tmp_path)
+    error = refusal("resume", str(run), "--steps", "500")
+    assert "how long the phase 'learn' lasts, which is over" in error.message
+    assert "--checkpoint" in error.fix
+
+
+def test_a_loop_that_gets_a_longer_budget_stays_exact(tmp_path: Path) -> None:
+    loop = {"name": "loop", "repeat": 3, "phases": [{"name": "a", **PLAY}, {"name": "b", **PLAY}]}
+    run = train((*PPO, f"phases={json.dumps([loop])}"), tmp_path)
+    reverie("resume", str(run), "--steps", "2000")
+    (entry,) = read_jsonl(run / "resumes.jsonl")
+    assert [(c["key"], c["old"], c["new"], c["keeps_exactness"]) for c in entry["changes"]] == [
+        ("phases.5.duration_steps", 128, 1360, True)
+    ]
+
+
+def test_a_shorter_budget_names_the_phases_that_are_left_out() -> None:
+    loop = {"name": "loop", "repeat": 2, "phases": [{"name": "a", **PLAY}, {"name": "b", **PLAY}]}
+    config = api.make_config(SPEC, [f"phases={json.dumps([loop])}"])
+    _, changes = change_config(config, [], 300)
+    assert [(c.key, c.old, c.new, c.keeps_exactness) for c in changes] == [
+        ("phases.2.duration_steps", 128, 44, True), ("phases.3", "b", None, True),
+    ]  # fmt: skip
+
+
+def test_hints_name_trust_where_it_is_needed(run: Path, tmp_path: Path) -> None:
+    with stopping_after(14):
+        own = train(CHECKING, tmp_path, steps=300)
+    assert f"Go on with: reverie resume {own.name} --trust\n" in (own / "run.log").read_text()
+    assert f"Go on with: reverie resume {run.name}\n" in (run / "run.log").read_text()
+    done = reverie("resume", str(own), "--trust")
+    assert done.exit_code == 0
+    assert f"reverie resume {own.name} --trust --steps" in reverie("resume", str(own), "--trust").stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "is_foreign"),
+    [
+        ("seed=1", False),
+        ("env.kwargs.kind=a.b", False),
+        ("phases.0.controller=random", False),
+        ("phases.0.controller=my_module.Controller", True),
+        ("phases.0.overrides={env.id: my_module.Env}", True),
+    ],
+)
+def test_foreign_code_is_recognised(word: str, is_foreign: bool) -> None:
+    composed = compose(SPEC, [word])
+    assert names_foreign_code(load_config(composed.tree, composed.sources)) is is_foreign
+
+
+def test_the_checkpoint_is_chosen_under_the_lock(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(folder: RunFolder, name: str | None) -> Any:
+        with pytest.raises(ReverieError, match="another process"), lock_run(folder.path):
+            pass
+        raise LookupError("locked, as it should be")
+
+    monkeypatch.setattr("reverie.runs.resume.choose_checkpoint", choose)
+    with pytest.raises(LookupError):
+        api.resume(str(run))
+
+
 def test_an_unknown_setting_is_refused(run: Path) -> None:
     assert "gama" in refusal("resume", str(run), "algorithm.gama=1").message
 
@@ -212,11 +308,43 @@ def test_verify_refuses_a_damaged_checkpoint(finished: Path, tmp_path: Path) -> 
     assert "damaged" in refusal("verify", str(run)).message
 
 
+KEEP = "checkpoint.keep_last=20"
+
+
+def test_verify_takes_the_settings_that_held_in_each_segment(run: Path) -> None:
+    with stopping_after(8):
+        api.resume(str(run), "algorithm.gamma=0.5", "algorithm.learning_rate=1e-3", KEEP)
+    api.resume(str(run), "algorithm.gamma=0.7", steps=1500)
+    verdicts = api.verify(str(run), "all")
+    assert len(verdicts) >= 5
+    assert [verdict for verdict in verdicts if not verdict.is_reproduced] == []
+
+
+def test_verify_forgets_settings_of_an_abandoned_stretch(run: Path) -> None:
+    first = str(env_steps(run, 0))
+    with stopping_after(8):
+        api.resume(str(run), "algorithm.gamma=0.5", KEEP)
+    api.resume(str(run), "algorithm.gamma=0.9", checkpoint=first)
+    verdicts = api.verify(str(run), "all")
+    assert len(verdicts) >= 3
+    assert [verdict for verdict in verdicts if not verdict.is_reproduced] == []
+
+
 def test_verify_mentions_settings_that_a_resume_changed(run: Path) -> None:
-    api.resume(str(run), "algorithm.gamma=0.5")
+    """One line for each, where something is not reproduced."""
+    api.resume(str(run), "algorithm.gamma=0.5", KEEP)
+    (run / "metrics.jsonl").write_text(
+        (run / "metrics.jsonl").read_text().replace('"env_steps": ', '"env_steps": 1', 1)
+    )
     (verdict,) = api.verify(str(run), "first")
     assert not verdict.is_reproduced
-    assert "algorithm.gamma: 0.98 -> 0.5 (resume 1)" in verdict.surroundings
+    changed = [line for line in verdict.surroundings if "resume 1" in line]
+    assert changed == ["algorithm.gamma: 0.98 -> 0.5 (resume 1)"]
+
+
+def test_a_damaged_list_of_resumes_is_explained(run: Path) -> None:
+    (run / "resumes.jsonl").write_text('{"number": 1}\n')
+    assert "resumes.jsonl is damaged" in refusal("verify", str(run)).message
 
 
 # ---------------------------------------------------------------- train --resume and --init-from

@@ -83,6 +83,7 @@ def test_the_honest_run_can_be_loaded(run: Path) -> None:
 def test_a_pickle_in_a_policy(command: str, name: str, run: Path, mark: Path) -> None:
     for path in policies(run, name):
         path.write_bytes(pickle.dumps(Bomb(mark)))
+    damage.reseal_policies(run)
     assert "damaged" in refused(command, run)
     assert not mark.exists()
 
@@ -154,6 +155,7 @@ def huge_header(shape: list[int]) -> bytes:
 def test_sizes_that_are_not_there(data: bytes, run: Path) -> None:
     for path in policies(run, "policy.safetensors"):
         path.write_bytes(data)
+    damage.reseal_policies(run)
     assert "damaged" in refused("load", run)
     for checkpoint in run.glob("checkpoints/0*"):
         (checkpoint / "algorithm.safetensors").write_bytes(data)
@@ -212,6 +214,7 @@ def test_a_policy_that_names_foreign_code(
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
+    damage.reseal_policies(run)
     if command == "eval" and "id" in old:
         api.evaluate(str(run), episodes=1)  # the env is that of config.yaml
     else:
@@ -241,9 +244,46 @@ def test_links_out_of_the_run(name: str, run: Path, tmp_path: Path) -> None:
     assert victim.read_text() == "precious"
 
 
+@pytest.mark.parametrize("name", ["policies/final/policy.json", "policies/.final.new", "checkpoints/sealed/x"])
+def test_links_that_lie_deep_in_the_run(name: str, run: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).symlink_to(victim)
+    assert "is a link" in refused("resume", run)
+    assert victim.read_text() == "precious"
+
+
+def test_a_policy_is_not_written_through_a_link(run: Path, tmp_path: Path) -> None:
+    """Also not if links are trusted: the new policy takes the place of the link."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (run / "policies" / "final").mkdir()
+    (run / "policies" / "final" / "policy.json").symlink_to(victim)
+    assert api.resume(str(run), trust=True).state == "finished"
+    assert victim.read_text() == "precious"
+    assert api.load(str(run), "final").about["env_steps"] > 0
+
+
+def test_a_reference_in_a_strangers_config_is_not_followed(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REVERIE_SECRET", "secret")
+    config = (run / "config.yaml").read_text()
+    assert "summary: " in config
+    lines = [
+        line.partition(": ")[0] + ": ${oc.env:REVERIE_SECRET}" if line.strip().startswith("summary: ") else line
+        for line in config.splitlines()
+    ]
+    (run / "config.yaml").write_text("\n".join(lines) + "\n")
+    api.resume(str(run), "algorithm.gamma=0.9")
+    assert "${oc.env:REVERIE_SECRET}" in (run / "config.yaml").read_text()
+
+
 def test_a_policy_that_does_not_fit_together(run: Path) -> None:
     for path in policies(run, "policy.json"):
         damage.change_json(path, lambda tree: tree["specs"].pop("action"))
+    damage.reseal_policies(run)
     for command in READS_POLICY:
         assert "cannot be used" in refused(command, run)
 
@@ -251,6 +291,7 @@ def test_a_policy_that_does_not_fit_together(run: Path) -> None:
 def test_weights_from_a_stranger_run_no_code(run: Path, mark: Path) -> None:
     for path in policies(run, "policy.safetensors"):
         path.write_bytes(pickle.dumps(Bomb(mark)))
+    damage.reseal_policies(run)
     with pytest.raises(ReverieError, match="damaged"):
         api.train(*PPO, runs_dir=run.parent, init_from=str(run))
     assert not mark.exists()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from reverie.algos.ppo import PPO, PPOConfig
 from reverie.core.rng import make_generator
@@ -121,6 +122,25 @@ def test_the_ratio_starts_at_one() -> None:
     metrics = ppo.update(make_batch(specs), Clock(), make_generator("update")).metrics
     assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
     assert float(metrics["clip_fraction"]) == 0
+
+
+@pytest.mark.parametrize("rows", [64, 64.0])
+def test_batch_size_above_one_is_rows(rows: float) -> None:
+    size = PPOConfig(batch_size=rows).batch_size
+    assert (size, type(size)) == (64, int)
+    assert isinstance(PPOConfig(batch_size=1.0).batch_size, float)
+
+
+@pytest.mark.parametrize("wrong", [1.5, 64.5, float("inf"), float("nan"), 0.0, -0.5])
+def test_batch_size_is_rows_or_a_fraction(wrong: float) -> None:
+    with pytest.raises(ValidationError):
+        PPOConfig(batch_size=wrong)
+
+
+@pytest.mark.parametrize("field", ["learning_rate", "clip"])
+def test_negative_rates_are_refused(field: str) -> None:
+    with pytest.raises(ValidationError, match="must not be negative"):
+        PPOConfig.model_validate({field: -0.1})
 
 
 def test_batch_size_as_a_fraction() -> None:

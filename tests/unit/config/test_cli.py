@@ -59,6 +59,20 @@ def test_show_checks_that_the_parts_fit() -> None:
         run("show", "Toy-v0:toy", "phases.0.hooks.0.collect.rows=3")
 
 
+def test_show_a_run_as_it_is(toy: Path) -> None:
+    folder = toy / "runs" / "Toy-v0-toy-s3-1"
+    folder.mkdir(parents=True)
+    config = load_config(resolve_numbers(compose("Toy-v0:toy", ["seed=3"]).tree))
+    (folder / "config.yaml").write_text(config_to_yaml(config))
+    (folder / "manifest.json").write_text('{"created": 1}')
+    assert run_json("show", "@last")["config"]["seed"] == 3
+    assert ["seed", "3", "config.yaml"] in [line.split() for line in run("show", "Toy-v0-toy").splitlines()]
+    with pytest.raises(ConfigError, match="names a run"):
+        run("show", "@last", "seed=4")
+    with pytest.raises(ConfigError, match="does not say how to train"):
+        run("show", "Other-v0")
+
+
 def test_explain_prints_meaning_type_and_default() -> None:
     text = run("explain", "env.num_envs")
     assert "How many copies run side by side." in text

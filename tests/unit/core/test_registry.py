@@ -52,7 +52,7 @@ def test_a_missing_name_in_a_module_is_answered_with_near_ones() -> None:
 def test_foreign_code_is_refused_inside_the_block_only() -> None:
     with registry.known_kinds_only():
         assert registry.load("vector", "sync").__name__ == "SyncVector"
-        with pytest.raises(ConfigError, match="not loaded from strangers") as caught:
+        with pytest.raises(ConfigError, match="not imported unless you say so") as caught:
             registry.load("network", "collections.OrderedDict")
         assert "--trust" in caught.value.fix
     assert registry.load("network", "collections.OrderedDict") is OrderedDict

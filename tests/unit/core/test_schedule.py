@@ -8,12 +8,16 @@ import pytest
 from pydantic import ValidationError
 
 from reverie.core.config import Config
-from reverie.core.schedule import Scheduled, constant, expand_linear
+from reverie.core.schedule import Rate, Scheduled, constant, expand_linear
 from reverie.core.types import Clock
 
 
 class Example(Config):
     rate: Scheduled
+
+
+class Positive(Config):
+    rate: Rate
 
 
 def at(value: Any, env_steps: int) -> float:
@@ -46,6 +50,29 @@ def test_linear_text_falls_to_zero_over_the_horizon() -> None:
 def test_nonsense_is_refused(wrong: Any) -> None:
     with pytest.raises(ValidationError):
         Example(rate=wrong)
+
+
+@pytest.mark.parametrize("wrong", [float("inf"), float("nan"), {"start": 1, "end": float("-inf"), "to": 5}])
+def test_values_are_finite(wrong: Any) -> None:
+    with pytest.raises(ValidationError, match="must be a finite number"):
+        Example(rate=wrong)
+
+
+@pytest.mark.parametrize("moments", [{}, {"from": 5, "to": 5}, {"from": 5, "to": 4}])
+def test_a_line_needs_a_stretch_of_time(moments: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match="'to' must lie after 'from'"):
+        Example(rate={"start": 1.0, "end": 0.5, **moments})
+    assert Example(rate={"start": 1.0, "end": 1.0, **moments}).rate == constant(1.0).model_copy(
+        update={f"{name}_steps": steps for name, steps in moments.items()}
+    )
+
+
+@pytest.mark.parametrize("wrong", [-1e-9, "lin_-3e-4", {"start": 1, "end": -1, "to": 5}])
+def test_rates_are_not_negative(wrong: Any) -> None:
+    with pytest.raises(ValidationError, match="must not be negative"):
+        Positive(rate=wrong)
+    assert Example(rate=wrong)
+    assert Positive(rate=0).rate == constant(0)
 
 
 def test_what_is_dumped_can_be_read_again() -> None:

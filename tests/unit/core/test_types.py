@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError, ReverieError, nearest
@@ -33,12 +32,6 @@ def test_counters_come_back_from_their_state() -> None:
     restored.load_state(counters.state())
     assert restored == counters
     assert counters.clock() == Clock(5, 3, 2, 50)
-
-
-@pytest.mark.parametrize(("clock", "progress"), [(Clock(5, horizon_steps=20), 0.25), (Clock(30, horizon_steps=20), 1),
-                                                 (Clock(30), 0)])  # fmt: skip
-def test_progress(clock: Clock, progress: float) -> None:
-    assert clock.progress == progress
 
 
 def test_observation_keys_and_last_rows() -> None:

@@ -47,7 +47,7 @@ def test_sound_envs_have_no_findings(env_id: str) -> None:
         ("Remembering", "error", "depend on earlier ones", "Let reset()"),
         ("Aliasing", "warning", "changed while step", "copy"),
         ("Large", "warning", "large numbers (up to 1e+04)", "normaliser.observation=rolling"),
-        ("Invisible", "warning", "no videos", "rgb_array"),
+        ("Invisible", "warning", "rendered to pictures", "rgb_array"),
     ],
 )
 def test_each_mistake_is_found_and_nothing_else(name: str, severity: str, message: str, fix: str) -> None:

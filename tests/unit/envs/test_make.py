@@ -30,7 +30,7 @@ def test_the_time_limit_of_the_config_replaces_the_envs_own() -> None:
     longer = make.make_env(EnvConfig(id="CartPole-v1", max_episode_steps=700))
     assert make.max_episode_steps_of(longer) == 700
     assert make.max_episode_steps_of(make.make_env(EnvConfig(id="CartPole-v1"))) == 500
-    assert make.max_episode_steps_of(make.make_env(EnvConfig(id="Reverie/Counting-v0"))) is None
+    assert make.max_episode_steps_of(make.make_env(EnvConfig(id="reverie.envs.dummy.CountingEnv"))) is None
 
 
 def test_repeats_and_inner_limits_count_in_steps_of_the_agent() -> None:

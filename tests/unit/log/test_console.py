@@ -75,3 +75,10 @@ def test_the_screen_shows_what_the_log_has(tmp_path: Path, capsys: pytest.Captur
     assert printed.err == (tmp_path / "run.log").read_text()
     assert printed.out == ""
     assert len(lines(tmp_path)) == 3
+
+
+def test_the_first_crash_of_an_env_is_told_once(console: Console, tmp_path: Path) -> None:
+    for steps, crashes in ((1, 0), (2, 1), (3, 1), (4, 2)):
+        console.write("machine", {**machine(steps), "env/crashes": crashes})
+        assert len(lines(tmp_path)) == (crashes > 0)
+    assert "crashed" in lines(tmp_path)[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -95,6 +97,29 @@ def test_without_scores_there_is_no_best(tmp_path: Path) -> None:
     make_run(tmp_path)
     with pytest.raises(RunError, match="No run has been evaluated"):
         find_run("@best", tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", '{"created": "x", "best_score": "y"}', '{"created": null, "best_score": NaN}'])
+def test_a_damaged_run_does_not_stand_in_the_way(tmp_path: Path, text: str) -> None:
+    sound = make_run(tmp_path, seed=1, best_score=1.0)
+    damaged = make_run(tmp_path, seed=2, best_score=9.0)
+    for name in ("manifest.json", "status.json"):
+        (damaged.path / name).write_text(text)
+    assert find_run("@last", tmp_path) == find_run("@best", tmp_path) == sound.path
+    (sound.path / "manifest.json").write_text(text)
+    with pytest.raises(RunError, match=r"No manifest\.json") as caught:
+        find_run("@last", tmp_path)
+    assert damaged.name in caught.value.fix
+
+
+def test_a_disk_that_fails_leaves_no_half_made_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_json(path: Path, value: dict[str, Any]) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr(folders, "write_json", write_json)
+    with pytest.raises(RunError, match=r"Cannot write into .*File too large"):
+        make_run(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_is_found_by_name_path_or_a_unique_beginning(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -40,6 +41,23 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
         holder.wait()
         with lock_run(tmp_path):
             assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+def test_a_holder_without_a_name_is_not_to_be_killed(tmp_path: Path) -> None:
+    with lock_run(tmp_path):
+        (tmp_path / "lock").write_text("")
+        with pytest.raises(RunError, match=r"by another process\.") as caught, lock_run(tmp_path):
+            pass
+    assert "kill" not in caught.value.fix
+
+
+def test_a_full_disk_does_not_keep_anyone_from_locking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", write)
+    with lock_run(tmp_path), pytest.raises(RunError, match="another process"), lock_run(tmp_path):
+        pass
 
 
 def test_an_error_lets_go(tmp_path: Path) -> None:

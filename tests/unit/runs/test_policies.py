@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -55,6 +56,52 @@ def test_former_best_policies_go_unless_a_checkpoint_needs_them(folder: RunFolde
     shelf.save(session, "final")
     shelf.tidy({"best-20", "None"})
     assert names(folder) == ["best-20", "best-30", "final"]
+
+
+def test_a_policy_that_could_not_be_saved_is_not_the_best(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    evaluate(shelf, session, 10, 5.0)
+    with mock.patch("reverie.policy.write_tree", fail), pytest.raises(OSError, match="full"):
+        evaluate(shelf, session, 20, 9.0)
+    assert shelf.state() == {"best_score": 5.0, "best_name": "best-10"}
+    evaluate(shelf, session, 30, 7.0)
+    assert folder.status()["best_policy"] == "best-30"
+
+
+def fail(*arguments: Any) -> None:
+    raise OSError("the disk is full")
+
+
+def test_a_failed_save_leaves_the_former_policy(tmp_path: Path, session: Session) -> None:
+    session.policy.save(tmp_path / "bundle", {"env_steps": 1})
+    with mock.patch("reverie.policy.write_tree", fail), pytest.raises(OSError, match="full"):
+        session.policy.save(tmp_path / "bundle", {"env_steps": 2})
+    assert Policy.load(tmp_path / "bundle")[1] == {"env_steps": 1}
+    session.policy.save(tmp_path / "bundle", {"env_steps": 3})
+    assert Policy.load(tmp_path / "bundle")[1] == {"env_steps": 3}
+    assert [path.name for path in tmp_path.glob("*bundle*")] == ["bundle"]
+
+
+@pytest.mark.parametrize("name", ["policy.json", "digests.json"])
+@pytest.mark.parametrize("spoil", [lambda p: p.write_text(p.read_text().replace("1", "2", 1)), Path.unlink])
+def test_a_damaged_bundle_is_told(tmp_path: Path, session: Session, name: str, spoil: Any) -> None:
+    session.policy.save(tmp_path / "bundle", {"env_steps": 1})
+    (tmp_path / "bundle" / "digests.json").write_text((tmp_path / "bundle" / "digests.json").read_text() + " ")
+    Policy.load(tmp_path / "bundle")
+    path = tmp_path / "bundle" / name
+    before = path.read_text()
+    spoil(path)
+    assert not path.exists() or path.read_text() != before
+    with pytest.raises(RunError, match=r"is damaged|is missing"):
+        Policy.load(tmp_path / "bundle")
+
+
+def test_what_a_crash_left_is_deleted(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    shelf.save(session, "final")
+    (folder.path / "policies" / ".best-5.new").mkdir()
+    shelf.tidy(set())
+    assert names(folder) == ["final"]
 
 
 def test_a_restored_shelf_knows_the_best_so_far(folder: RunFolder, session: Session) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import torch
 
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed
-from reverie.runs.storage import SealedStore, read_tree, write_tree
+from reverie.runs import storage
+from reverie.runs.storage import SealedStore, explain_write_errors, read_tree, write_tree
 from tests.sessions import assert_same_state
 
 GRID = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -100,6 +103,41 @@ def test_sealed_arrays_that_nobody_needs_are_deleted(tmp_path: Path) -> None:
     assert store.get(names[1]).arrays["obs"].tolist() == [1, 1, 1]
     with pytest.raises(FileNotFoundError):
         store.get(names[0])
+
+
+def test_half_written_sealed_arrays_are_deleted(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path / "sealed")
+    name = store.put(Sealed("chunk", {"obs": GRID}))
+    (store.folder / "other.new").write_bytes(b"half")
+    store.delete_except({name})
+    assert [path.stem for path in store.folder.iterdir()] == [name]
+
+
+def test_the_name_of_sealed_arrays_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(storage, "sync_folder", synced.append)
+    store = SealedStore(tmp_path / "sealed")
+    store.put(Sealed("chunk", {"obs": GRID}))
+    assert synced == [store.folder]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.ENOTEMPTY, errno.ENOTDIR, errno.ENOENT])
+def test_write_errors_inside_of_the_run_are_explained(tmp_path: Path, number: int) -> None:
+    with pytest.raises(RunError, match="could not be written") as caught, explain_write_errors(tmp_path, "go on"):
+        raise OSError(number, os.strerror(number), str(tmp_path / "file"))
+    assert caught.value.fix.endswith("go on")
+
+
+def test_a_run_folder_that_is_gone_is_explained(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(RunError, match="is gone"), explain_write_errors(run, ""):
+        (run / "status.json").write_text("")
+
+
+def test_a_file_of_the_env_that_is_missing_is_not_the_disks_fault(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(FileNotFoundError), explain_write_errors(tmp_path / "run", ""):
+        (tmp_path / "maze.txt").read_text()
 
 
 def test_a_changed_sealed_array_is_noticed(tmp_path: Path) -> None:

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reverie.api import make_config
+from reverie.core.errors import ConfigError
 from reverie.core.types import Clock
-from reverie.training.evaluator import EpisodeScore, bootstrap_interval, interquartile_mean, summarise
+from reverie.training.evaluator import (
+    EpisodeScore,
+    EvaluationStopped,
+    bootstrap_interval,
+    interquartile_mean,
+    summarise,
+)
 from tests.sessions import checking_config, started
 
 
@@ -78,3 +86,31 @@ def test_evaluation_and_collection_play_different_episodes() -> None:
         run.session.enter(run.session.scheduler.phases[0], None)
         run.session.collector.collect_episodes(run.session.buffers["main"], 1)
         assert [score["length"] for score in run.scores] != evaluated
+
+
+def test_a_request_to_stop_breaks_an_evaluation_off() -> None:
+    with started(checking_config(EPISODES)) as run:
+        answers = iter([False, False, True])
+        with pytest.raises(EvaluationStopped):
+            run.evaluator.evaluate(run.session.policy, 7, Clock(), lambda: next(answers))
+        again = run.evaluator.evaluate(run.session.policy, 7, Clock())
+        with started(checking_config(EPISODES)) as other:
+            assert again == other.evaluator.evaluate(other.session.policy, 7, Clock())
+
+
+UNLIMITED = "reverie.envs.dummy.CountingEnv"
+
+
+def test_envs_without_a_time_limit_are_not_evaluated() -> None:
+    expected = pytest.raises(ConfigError, match=r"no time limit(.|\n)*env\.max_episode_steps")
+    with started(checking_config(EPISODES, env={"id": UNLIMITED})) as run, expected:
+        run.evaluator.evaluate(run.session.policy, 1, Clock())
+
+
+def test_a_run_that_would_evaluate_without_a_time_limit_is_refused_at_once() -> None:
+    spec, silent = f"{UNLIMITED}:ppo", ["evaluate.final_episodes=0", "phases.0.hooks=[{collect: {rows: 64}}, update]"]
+    for words in ([], silent[:1], silent[1:]):
+        with pytest.raises(ConfigError, match="no time limit"):
+            make_config(spec, ["env.vector=sync", *words])
+    assert make_config(spec, ["env.vector=sync", *silent]).env.max_episode_steps is None
+    assert make_config(spec, ["env.vector=sync", "env.max_episode_steps=50"]).env.max_episode_steps == 50

@@ -18,18 +18,21 @@ def test_a_signal_becomes_a_request(number: signal.Signals, exit_code: int) -> N
         assert (request(), request.exit_code) == (True, exit_code)
 
 
-def test_a_second_interrupt_stops_at_once() -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_interrupt_stops_at_once(first: signal.Signals) -> None:
     with catch_signals():
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(first)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_a_second_termination_waits_as_the_first() -> None:
-    with catch_signals() as request:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGTERM)
-        assert request()
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_termination_stops_at_once_too(first: signal.Signals) -> None:
+    with catch_signals():
+        signal.raise_signal(first)
+        with pytest.raises(SystemExit) as end:
+            signal.raise_signal(signal.SIGTERM)
+        assert end.value.code == 143
 
 
 def test_handlers_come_back_after_the_block() -> None:

@@ -1,0 +1,31 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def whole_number(text: str) -> int:
+    """A positive whole number, also as 1e5 or 100_000."""
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"'{text}' is not a number.") from error
+    if not number.is_integer() or number < 1:
+        raise typer.BadParameter(f"'{text}' is not a whole number of at least 1.")
+    return int(number)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing while training.")]
+RunsDir = Annotated[Path, typer.Option(help="Where run folders are kept.")]
+Steps = Annotated[
+    int | None, typer.Option(parser=whole_number, metavar="NUMBER", help="Another budget in env steps, such as 1e5.")
+]
+Trust = Annotated[bool, typer.Option("--trust", help="Let the run import code of its own (dotted paths).")]
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[PRESET...] [KEY=VALUE...]", help="Presets, then single settings.")
+]

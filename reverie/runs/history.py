@@ -1,0 +1,63 @@
+"""What resumes did to a run: which settings held in which stretch of it.
+
+``resumes.jsonl`` has a line per resume, and ``config-before-resume-<n>.yaml`` keeps the config that resume n replaced.
+A resume from an earlier checkpoint abandons what came after it, also what later resumes had said about that stretch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reverie.core.errors import RunError
+from reverie.log.sinks import read_jsonl
+from reverie.runs.checkpoint import Checkpoint, position
+
+BEGINNING: list[int] = []
+"""The place before every checkpoint; sorts before all of theirs."""
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """One line of resumes.jsonl: where the run went on, and what changed there."""
+
+    number: int
+    place: list[int]
+    changes: list[dict[str, Any]]
+
+    def lines(self) -> list[str]:
+        """The changes that make it another run from there on, for people."""
+        return [
+            f"{change['key']}: {change['old']} -> {change['new']} (resume {self.number})"
+            for change in self.changes
+            if not change["keeps_exactness"]
+        ]
+
+
+def read_history(run: Path) -> list[Resumption]:
+    """All resumes of a run, in the order in which they were done."""
+    path = run / "resumes.jsonl"
+    try:
+        return [_parse(entry) for entry in read_jsonl(path)]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: {error}", "Remove it; verify then takes config.yaml throughout.") from error
+
+
+def config_path_before(run: Path, checkpoint: Checkpoint) -> Path:
+    """The config with which the run came to a checkpoint."""
+    history = read_history(run)
+    reached = position(checkpoint.name)
+    valid: list[Resumption] = []
+    for resumption in history:
+        valid = [earlier for earlier in valid if earlier.place < resumption.place] + [resumption]
+    last = max((resumption.number for resumption in valid if resumption.place < reached), default=0)
+    replaced = (resumption.number for resumption in history if resumption.number > last and resumption.changes)
+    number = next(replaced, None)
+    return run / "config.yaml" if number is None else run / f"config-before-resume-{number}.yaml"
+
+
+def _parse(entry: dict[str, Any]) -> Resumption:
+    name = entry["checkpoint"]
+    changes = [{key: change[key] for key in ("key", "old", "new", "keeps_exactness")} for change in entry["changes"]]
+    return Resumption(int(entry["number"]), BEGINNING if name is None else position(name), changes)
