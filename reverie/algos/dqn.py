@@ -154,9 +154,9 @@ class DQN:
         sample = torch.arange(len(weight), device=weight.device)
         reached = {key: rows[key][sample, steps.column[:, 0] + 1] for key in observation_keys(rows)}
         start = {key: now[key][:, 0] for key in observation_keys(now)}
-        chosen = self.online(start)[sample, now["action"][:, 0]]
+        chosen = _pick(self.online(start), now["action"][:, 0])
         with torch.no_grad():
-            following = self._following(reached, sample)
+            following = self._following(reached)
         losses = self.online.head.loss(chosen, following, steps.reward[:, 0], steps.discount[:, 0])
         importance = rows["importance"][:, 0] if "importance" in rows else torch.ones_like(losses)
         loss = weighted_mean(losses * importance, weight[:, 0])
@@ -167,11 +167,11 @@ class DQN:
         metrics = {"loss": loss.detach(), "value": value, "grad_norm": norm, "epsilon": self.config.epsilon.at(clock)}
         return Update(metrics, 1, self._priorities(batch, losses))
 
-    def _following(self, observation: Mapping[str, Tensor], sample: Tensor) -> Tensor:
+    def _following(self, observation: Mapping[str, Tensor]) -> Tensor:
         """The target network's output for the action that would be taken next (B, K)."""
         output = self.target(observation)
         judge = self.online(observation) if self.config.double else output
-        return output[sample, self.online.head.values(judge).argmax(-1)]
+        return _pick(output, self.online.head.values(judge).argmax(-1))
 
     def _move_target(self, clock: Clock) -> None:
         if (clock.updates + 1) % self.config.target_every == 0:
@@ -201,3 +201,8 @@ class DQN:
         self.load_policy_state(state["online"])
         backend.load_module_state(self.target, state["target"])
         self.optimizer.load_state(state["optimizer"])
+
+
+def _pick(output: Tensor, action: Tensor) -> Tensor:
+    """The outputs (B, K) of the actions taken. Indexing would do it too, but its gradient is slow when exact."""
+    return output.gather(1, action[:, None, None].expand(-1, 1, output.shape[-1])).squeeze(1)
