@@ -69,7 +69,7 @@ def row(spec: str) -> str:
     scores = [result.score for result in results]
     each = ", ".join(f"{score:.2f}" for score in scores)
     minutes = np.mean([result.seconds for result in results]) / 60
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
     steps = f"{max(result.env_steps for result in results):,}"
     return f"| {spec} | 1-{seeds} | {steps} | {each} | {np.mean(scores):.2f} | {goal} | {minutes:.1f} | {commit} |"
 
