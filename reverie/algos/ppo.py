@@ -19,13 +19,13 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from reverie import backend
-from reverie.controllers.actor_critic import ActorCritic
+from reverie.controllers.actor_critic import ActorCritic, ActorCriticMemory
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Read, Rollout
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, is_last, observation_keys
+from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is_last, observation_keys
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import gae
@@ -90,7 +90,7 @@ class PPOConfig(ComponentConfig):
         return int(value)
 
 
-class PPO:
+class PPO(ActorCriticMemory):
     """An agent for every observation and action kind of :mod:`reverie.core.specs`."""
 
     Config = PPOConfig
@@ -214,18 +214,3 @@ class PPO:
         named = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         kept = {"grad_norm": norm, "log_ratio": log_ratio, "share": share}
         return {key: value.detach() for key, value in {**named, **kept}.items()}
-
-    # ---------------------------------------------------------------- memory
-
-    def policy_state(self) -> State:
-        return backend.module_state(self.model)
-
-    def load_policy_state(self, state: State) -> None:
-        backend.load_module_state(self.model, state)
-
-    def state(self) -> State:
-        return {"model": self.policy_state(), "optimizer": self.optimizer.state()}
-
-    def load_state(self, state: State) -> None:
-        self.load_policy_state(state["model"])
-        self.optimizer.load_state(state["optimizer"])

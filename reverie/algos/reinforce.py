@@ -13,13 +13,13 @@ from pydantic import Field
 from torch import Tensor
 
 from reverie import backend
-from reverie.controllers.actor_critic import ActorCritic
+from reverie.controllers.actor_critic import ActorCritic, ActorCriticMemory
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Episodes, Read
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, is_last, observation_keys
+from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is_last, observation_keys
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import discounted_return
@@ -59,7 +59,7 @@ class ReinforceConfig(ComponentConfig):
     """Logarithm of the initial deviation of continuous actions."""
 
 
-class Reinforce:
+class Reinforce(ActorCriticMemory):
     """An agent for every observation and action kind of :mod:`reverie.core.specs`."""
 
     Config = ReinforceConfig
@@ -121,16 +121,3 @@ class Reinforce:
         )  # fmt: skip
         # An entry is one episode, so its first return is that of the whole.
         return to_go if self.config.returns == "reward_to_go" else to_go[:, :1] * weight
-
-    def policy_state(self) -> State:
-        return backend.module_state(self.model)
-
-    def load_policy_state(self, state: State) -> None:
-        backend.load_module_state(self.model, state)
-
-    def state(self) -> State:
-        return {"model": self.policy_state(), "optimizer": self.optimizer.state()}
-
-    def load_state(self, state: State) -> None:
-        self.load_policy_state(state["model"])
-        self.optimizer.load_state(state["optimizer"])

@@ -11,11 +11,12 @@ from reverie import backend
 from reverie.core import registry
 from reverie.core.config import ComponentConfig
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Row, observation_keys
+from reverie.core.types import Array, Row, State, observation_keys
 from reverie.nets.distributions import Distribution
 from reverie.nets.heads import TRUNK_GAIN, make_action_head, scale_weights
 from reverie.nets.layers import orthogonal_init
 from reverie.nets.numpy_policy import NumpyNetwork, make_numpy_network
+from reverie.nets.optim import FlatOptimizer
 
 
 class ActorCritic(nn.Module):
@@ -67,3 +68,23 @@ class ActorCritic(nn.Module):
         features = self.actor_trunk(observation)
         others = features if self.critic_trunk is self.actor_trunk else self.critic_trunk(observation)
         return self.action_head(features), self.value_head(others).squeeze(-1)
+
+
+class ActorCriticMemory:
+    """What agents with one actor-critic ``model`` and one ``optimizer`` remember."""
+
+    model: ActorCritic
+    optimizer: FlatOptimizer
+
+    def policy_state(self) -> State:
+        return backend.module_state(self.model)
+
+    def load_policy_state(self, state: State) -> None:
+        backend.load_module_state(self.model, state)
+
+    def state(self) -> State:
+        return {"model": self.policy_state(), "optimizer": self.optimizer.state()}
+
+    def load_state(self, state: State) -> None:
+        self.load_policy_state(state["model"])
+        self.optimizer.load_state(state["optimizer"])

@@ -5,6 +5,7 @@ Each leaves everything else as it is: a repaired env shows the episode that a ne
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, MutableSet
 from typing import Any
@@ -15,7 +16,9 @@ _WALKER = ("gymnasium.envs.box2d.bipedal_walker", "BipedalWalker")
 
 
 def repair_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """The env, inside the repair that it needs, if any."""
+    """The env, inside the repair that it needs, if any. Crafter is mended wherever an env has brought it along."""
+    if "crafter" in sys.modules:
+        order_crafter_objects()
     names = [(base.__module__, base.__name__) for base in type(env.unwrapped).__mro__]
     return FreshWorld(env) if _WALKER in names else env
 

@@ -273,6 +273,15 @@ def test_crafter_walks_through_its_objects_in_their_order(monkeypatch: pytest.Mo
 
 
 @pytest.mark.needs("crafter")
+def test_crafter_is_mended_for_every_env_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    from crafter.engine import World
+
+    monkeypatch.setattr(World, "reset", lambda world, seed=None: None)
+    make_env(EnvConfig(id="CartPole-v1")).close()
+    assert World.reset.is_ordered
+
+
+@pytest.mark.needs("crafter")
 def test_ordered_crafter_envs_with_one_seed_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     import crafter
     from crafter.engine import World
