@@ -60,7 +60,7 @@ def make_config(
     spec: str, presets_and_overrides: Sequence[str] = (), seed: int | None = None, steps: int | None = None
 ) -> RunConfig:
     """The checked config of a new run, with everything ``auto`` decided."""
-    from reverie.config.build import check_episodes_end, choose_network
+    from reverie.config.build import check_episodes_end, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
     from reverie.config.resolve import resolve_auto, set_budget
@@ -72,7 +72,7 @@ def make_config(
     tree = composed.tree if steps is None else set_budget(composed.tree, steps, composed.sources)
     config = load_config(resolve_auto(tree, composed.sources), composed.sources)
     check_config(config, composed.sources)
-    config = choose_network(config)
+    config = choose_storage(choose_network(config))
     check_episodes_end(config)
     return config
 

@@ -24,7 +24,9 @@ from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Transitions, Window
 from reverie.core.types import Array, Row, State, WriteBack
 from reverie.data import flags
-from reverie.data.columns import AnnotationColumns, ObservedColumns
+from reverie.data.annotations import AnnotationColumns
+from reverie.data.columns import ObservedColumns
+from reverie.data.file_columns import WIDE_BYTES, ChunkStore
 from reverie.data.forecast import Forecast
 from reverie.data.rows import row_bytes
 from reverie.data.sampler import Draw, Sampler, UniformSampler
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
 _FEWEST_CHUNKS = 8
+_COPIES_TO_WRITE = 3
+"""How often a chunk is in memory while it is written to a file: as it grew, joined with the others, and as bytes."""
 
 
 @dataclasses.dataclass
@@ -61,6 +65,9 @@ class ReplayBuffer:
         """Rows over all envs that are kept at least; up to one chunk more are."""
         chunk_rows: int = Field(8192, ge=1)
         """Rows over all envs that are dropped, and written to checkpoints, together; at most an eighth of capacity."""
+        storage: Literal["auto", "memory", "disk"] = "auto"
+        """Where rows lie: in memory, or their wide columns in files of the run folder; samples are the same. auto takes
+        memory if half of what is free will do; it is decided when a run is created."""
         annotation_dtype: Literal["float16", "float32"] = "float32"
         """How floats that the algorithm attaches to rows (latents) are kept; float16 takes half the memory."""
         min_rows: int = Field(1, ge=1)
@@ -76,7 +83,8 @@ class ReplayBuffer:
                 raise ValueError("min_rows must not be above capacity, or nothing is ever sampled")
             return self
 
-    def __init__(self, config: Config, specs: Specs, num_envs: int) -> None:
+    def __init__(self, config: Config, specs: Specs, num_envs: int, store: ChunkStore | None = None) -> None:
+        """``store`` is where rows go if the config's storage is disk."""
         self.config = config
         self.specs = specs
         self.num_envs = num_envs
@@ -84,7 +92,7 @@ class ReplayBuffer:
         self._stacked = [
             key for key, spec in self._stored_specs.observations.items() if spec != specs.observations[key]
         ]
-        self.rows = ObservedColumns(num_envs, *_chunks(config, num_envs))
+        self.rows = ObservedColumns(num_envs, *_chunks(config, num_envs), store if config.storage == "disk" else None)
         self.annotations = AnnotationColumns(self.rows, config.annotation_dtype)
         self.sampler: Sampler = registry.load("sampler", config.sampler.kind)(config.sampler, self.rows)
         self.usage = Usage()
@@ -169,11 +177,15 @@ class ReplayBuffer:
     ) -> Forecast:
         """What it takes when full: see :mod:`reverie.data.forecast`."""
         chunk_steps, num_chunks = _chunks(config, num_envs)
+        chunk_rows = chunk_steps * num_envs
         stored = single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
-        observed = row_bytes(stored, extras) + np.dtype(bool).itemsize + flags.ROW_BYTES  # and valid
+        observed = row_bytes(stored, extras) + np.dtype(bool).itemsize  # valid
+        wide = row_bytes(stored, extras, WIDE_BYTES) if config.storage == "disk" else 0
         kept = AnnotationColumns.bytes_of(annotations, config.annotation_dtype)
         drawing = registry.load("sampler", config.sampler.kind).row_bytes(config.sampler)
-        return Forecast(chunk_steps * num_chunks * num_envs * (observed + kept + drawing))
+        one_row = observed - wide + flags.ROW_BYTES + kept + drawing
+        writing = _COPIES_TO_WRITE * chunk_rows * wide
+        return Forecast(num_chunks * chunk_rows * one_row + writing, num_chunks * chunk_rows * observed if wide else 0)
 
     def state(self) -> State:
         return {
