@@ -73,7 +73,7 @@ class Reinforce(ActorCriticMemory):
             model = ActorCritic(config.network, specs, config.shared_trunk, initial_log_std=config.initial_log_std)
         self.model = model.to(backend.device())
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
-        self.model.prepare_acting()
+        self.model.prepare_numpy()
 
     def initial_carry(self, num_envs: int) -> Carry:
         return {}
