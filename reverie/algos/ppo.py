@@ -179,6 +179,7 @@ class PPO(ActorCriticMemory):
         metrics["kl"] = kl
         metrics["clip_fraction"] = torch.dot(losses.is_clipped(log_ratio, config.clip.at(clock)), share)
         metrics["explained_variance"] = losses.explained_variance(data["value"], data["target"], data["weight"])
+        metrics |= self.optimizer.norms_by_part(self.model.parts(), steps[-1].grad_norm)
         metrics["learning_rate"] = config.learning_rate.at(clock)
         return Update(metrics, len(steps))
 

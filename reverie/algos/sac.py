@@ -286,14 +286,15 @@ class SAC:
         errors = (values - target).square().sum(0)
         critic_loss = 0.5 * weighted_mean(errors, weight)
         learning_rate = self.config.learning_rate.at(clock)
-        self.critic_optimizer.step(critic_loss, learning_rate)
+        critic_norm = self.critic_optimizer.step(critic_loss, learning_rate)
         actor_loss, entropy = self._actor_loss(features.detach(), self._to_tensor(self._noise(rng, size)), weight)
         temperature_loss = weighted_mean(self.temperature.loss(entropy), weight)
-        self.actor_optimizer.step(actor_loss + temperature_loss, learning_rate)
+        actor_norm = self.actor_optimizer.step(actor_loss + temperature_loss, learning_rate)
         return {
             "loss": (critic_loss + actor_loss).detach(), "critic_loss": critic_loss.detach(),
             "actor_loss": actor_loss.detach(), "entropy": weighted_mean(entropy.detach(), weight),
             "temperature": self.temperature(), "value": weighted_mean(values.detach().mean(0), weight),
+            "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
         }  # fmt: skip
 
     def _learn_by_numpy(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
@@ -314,19 +315,20 @@ class SAC:
         values = kept[-1][..., 0]
         errors = values - target
         networks.critics.backward((errors * share)[..., None], kept)
-        self.critic_optimizer.apply(learning_rate)
+        critic_norm = self.critic_optimizer.apply(learning_rate)
 
         policy = NumpySquashedGaussian(outputs[-1][size:], noise[size:], LOG_STD)
         least, slope = networks.least_value(current, policy.action, -share)
         networks.actor.backward(policy.backward(slope, temperature * share), [kept[size:] for kept in outputs])
         entropy = -float(policy.log_prob @ share)
         self.temperature.set_gradient(entropy)
-        self.actor_optimizer.apply(learning_rate)
+        actor_norm = self.actor_optimizer.apply(learning_rate)
         critic_loss = 0.5 * float(np.square(errors).sum(0) @ share)
         actor_loss = -temperature * entropy - float(least @ share)
         return {
             "loss": critic_loss + actor_loss, "critic_loss": critic_loss, "actor_loss": actor_loss,
             "entropy": entropy, "temperature": float(self.temperature()), "value": float(values.mean(0) @ share),
+            "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
         }  # fmt: skip
 
     @torch.no_grad()

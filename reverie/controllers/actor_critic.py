@@ -60,6 +60,12 @@ class ActorCritic(nn.Module):
         output: Array = self.action_head.output(self.actor_trunk(observation)).cpu().numpy()
         return output
 
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """Which modules serve what, for numbers about each."""
+        if self.critic_trunk is self.actor_trunk:
+            return {"trunk": [self.actor_trunk], "actor": [self.action_head], "critic": [self.value_head]}
+        return {"actor": [self.actor_trunk, self.action_head], "critic": [self.critic_trunk, self.value_head]}
+
     def policy(self, observation: Mapping[str, Tensor]) -> Distribution:
         return self.action_head(self.actor_trunk(observation))
 

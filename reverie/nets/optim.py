@@ -8,7 +8,7 @@ the cost of an update.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,17 @@ class FlatOptimizer:
     def move_by_numpy(self, learning_rate: float) -> None:
         """The same for few parameters, which numpy does faster."""
         self.move(learning_rate)
+
+    def norms_by_part(self, parts: Mapping[str, Sequence[nn.Module]], norm: Any) -> dict[str, Tensor]:
+        """What groups of modules add to the last gradient, which had that norm before clipping."""
+        squares = {}
+        for name, modules in parts.items():
+            gradients = [parameter.grad for module in modules for parameter in module.parameters()]
+            squares[name] = sum(
+                torch.linalg.vector_norm(gradient) ** 2 for gradient in gradients if gradient is not None
+            )
+        scale = norm / torch.linalg.vector_norm(self.gradient).clamp(min=1e-12)
+        return {f"grad_norm_{name}": scale * torch.as_tensor(square).sqrt() for name, square in squares.items()}
 
     def state(self) -> State:
         return {"steps": self.steps, "moments": backend.to_arrays(self.moments)}
