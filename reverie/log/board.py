@@ -89,9 +89,9 @@ class Board:
     def alert(self, level: str, text: str, env_steps: int | None = None) -> None:
         self.alerts.append(Alert(level, text, self.env_steps if env_steps is None else env_steps))
 
-    def tick(self) -> None:
+    def tick(self, now: float | None = None) -> None:
         """Note when the run was where, to tell how long the rest will take."""
-        self._pace.append((time.perf_counter(), self.env_steps))
+        self._pace.append((time.perf_counter() if now is None else now, self.env_steps))
 
     @property
     def env_steps(self) -> int:

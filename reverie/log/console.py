@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,6 +17,8 @@ from reverie.log.plain import PlainRows
 from reverie.log.progress import Task, is_watched
 from reverie.log.rules import Rules
 from reverie.log.sinks import read_jsonl
+
+ALERTS = ("alerts", "machine_alerts")
 
 
 class Console:
@@ -30,6 +33,7 @@ class Console:
         self.board: Board | None = None
         self.live: LiveTable | None = None
         self.has_told_crash = False
+        self._told: set[str] = set()
         self._lock = threading.RLock()
 
     def start(self, title: str, budget_steps: int) -> None:
@@ -38,9 +42,7 @@ class Console:
             return
         self.board = Board(self.rules or Rules(), budget_steps)
         self.board.title = title
-        for kind in ("machine", "metrics", "alerts"):
-            for record in read_jsonl(self.folder / f"{kind}.jsonl"):
-                self._show(kind, record)
+        self._recall()
         self.live = LiveTable(self.screen, self.board, self._lock)
         self.live.start()
 
@@ -61,55 +63,64 @@ class Console:
             self.log.write(text + "\n")
             self.log.flush()
 
-    def alert(self, level: str, text: str) -> None:
+    def alert(self, level: str, text: str, env_steps: int | None = None) -> None:
         """Something to be seen: ``level`` is info, warning or error. The live table shows the last few."""
+        where = "" if env_steps is None else f" at env step {env_steps:,}"
         if self.board is None:
-            self.say(f"{level}: {text}")
+            self.say(f"{level}{where}: {text}")
             return
-        self.note(f"{level}: {text}")
+        self.note(f"{level}{where}: {text}")
         with self._lock:
-            self.board.alert(level, text)
+            self.board.alert(level, text, env_steps)
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        if kind == "alerts":
-            self.alert(record["level"], f"{record['rule']}: {record['message']}")
+        if kind in ALERTS:
+            self.alert(record["level"], record["message"], record["env_steps"])
         elif kind in ("metrics", "machine"):
-            with self._lock:
-                self._show(kind, record)
+            if self.board is not None:
+                with self._lock:
+                    self.board.write(kind, record)
+                    self.board.tick()
             self._tell_crash(record)
             for line in self.plain.write(kind, record):
-                (self.say if self.live is None else self.note)(line)
+                (self.say if self.board is None else self.note)(line)
         if self.live is not None:
             self.live.refresh()
 
     def begin(self, task: Task) -> None:
         """A task that lasts, see :mod:`reverie.log.progress`."""
-        if self.live is None:
-            self.say(f"{task.text} ...")
-        else:
-            with self._lock:
+        with self._lock:
+            if self.live is not None:
                 self.live.tasks.append(task)
+            elif task.text not in self._told:  # evaluations come often: a log need not name each
+                self._told.add(task.text)
+                self.say(f"{task.text} ...")
 
     def end(self, task: Task) -> None:
-        if self.live is not None and task in self.live.tasks:
-            with self._lock:
+        with self._lock:
+            if self.live is not None and task in self.live.tasks:
                 self.live.tasks.remove(task)
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Leave the table standing as it is; what is said from here on comes below it."""
         if self.live is not None:
             self.live.stop()
             self.live = None
+
+    def close(self) -> None:
+        self.stop()
         self.log.close()
 
-    def _show(self, kind: str, record: Mapping[str, Any]) -> None:
-        if self.board is None:
-            return
-        if kind == "alerts":
-            self.board.alert(record["level"], f"{record['rule']}: {record['message']}", record["env_steps"])
-            return
-        self.board.write(kind, record)
-        if self.live is not None:
-            self.board.tick()
+    def _recall(self) -> None:
+        """Show what the run recorded before it was stopped; a log that somebody has spoilt is not shown."""
+        assert self.board is not None
+        for kind in ("machine", "metrics", *ALERTS):
+            with suppress(ValueError, KeyError, TypeError, OSError):
+                for record in read_jsonl(self.folder / f"{kind}.jsonl"):
+                    if kind in ALERTS:
+                        self.board.alert(record["level"], record["message"], record["env_steps"])
+                    else:
+                        self.board.write(kind, record)
 
     def _tell_crash(self, record: Mapping[str, Any]) -> None:
         """Once: from then on the numbers in machine.jsonl tell how it goes on."""

@@ -57,7 +57,9 @@ def _frame(board: Board, parts: list[RenderableType], shown: int, width: int, ha
     more = f"+ {hidden:,} more" if hidden else ""
     if not has_border:
         return Group(*parts, Text(more, style="dim")) if more else Group(*parts)
-    title = Text.assemble((" reverie ", "bold"), (f"{board.title} ", "dim"), no_wrap=True, overflow="ellipsis")
+    title = Text.assemble(
+        (" reverie ", "bold white"), (f"{board.title} ", "not bold cyan"), no_wrap=True, overflow="ellipsis"
+    )
     return Panel(
         Group(*parts), title=title, title_align="left", subtitle=Text(f" {more} ", style="dim") if more else None,
         subtitle_align="right", box=box.ROUNDED, border_style="bright_black", width=width,

@@ -42,8 +42,11 @@ class Trend:
 
 
 def sparkline(values: Sequence[float], width: int, blocks: str = BLOCKS) -> str:
-    """At most ``width`` characters; the lowest value is the lowest block, what is not a number is a gap."""
-    if width < 1:
+    """``width`` characters from the first value to the last, so that the curves of a run stand below each other.
+
+    The lowest value is the lowest block, what is not a number is a gap.
+    """
+    if width < 1 or not values:
         return ""
     points = _resample(values, width)
     finite = [point for point in points if math.isfinite(point)]
@@ -63,7 +66,7 @@ def _block(point: float, low: float, high: float, blocks: str) -> str:
 
 def _resample(values: Sequence[float], width: int) -> list[float]:
     if len(values) <= width:
-        return list(values)
+        return [values[i * len(values) // width] for i in range(width)]
     edges = [i * len(values) // width for i in range(width + 1)]
     return [_mean(values[begin:end]) for begin, end in pairwise(edges)]
 
