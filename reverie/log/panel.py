@@ -32,6 +32,8 @@ ALERT_SIGNS = {"info": "i", "warning": "!", "error": "✗"}
 TWO_COLUMNS_FROM = 140
 GAP = 2
 VALUE = 9
+FEW = 6
+"""So many metrics need no second column."""
 BORDER_FROM = 14
 """A window less high than this is too small for a border."""
 
@@ -40,13 +42,14 @@ def draw(board: Board, width: int, height: int, tasks: Sequence[Task] = (), asci
     """Everything that fits into ``width`` columns and ``height`` lines."""
     has_border = height >= BORDER_FROM
     inner = width - 4 if has_border else width
-    foot: list[RenderableType] = [_alert_line(alert, inner) for alert in board.alerts]
-    foot += [task_line(task) for task in tasks]
     head = _head(board, inner)
+    room = height - len(head) - (2 if has_border else 1)
+    foot = [*(_alert_line(alert, inner) for alert in board.alerts), *map(task_line, tasks)][-max(0, room - 1) :]
+    foot = foot if room > 1 else []
+    lines = room - len(foot)
     halves = 2 if inner >= TWO_COLUMNS_FROM else 1
-    lines = height - len(head) - len(foot) - (2 if has_border else 1)
     chosen = board.chosen(lines * halves)
-    if len(chosen) <= 6:
+    if len(chosen) <= min(lines, FEW):
         halves = 1
     body = _columns(chosen, halves, inner, roomy=lines, ascii_only=ascii_only)
     return _frame(board, [*head, *body, *foot], len(chosen), width, has_border)
@@ -100,18 +103,19 @@ def _columns(metrics: Sequence[Metric], halves: int, width: int, roomy: int, asc
         return []
     if halves == 1:
         return [_metric_table(metrics, width, roomy, ascii_only)]
-    cut = _even_cut(metrics)
+    cut = _even_cut(metrics, roomy)
     grid = Table.grid(padding=(0, 3, 0, 0), expand=False)
     each = (width - 6) // 2
     grid.add_row(*(_metric_table(part, each, roomy, ascii_only) for part in (metrics[:cut], metrics[cut:])))
     return [grid]
 
 
-def _even_cut(metrics: Sequence[Metric]) -> int:
+def _even_cut(metrics: Sequence[Metric], lines: int) -> int:
     """Where to go on in a second column: at the start of a group if one is near the middle."""
     middle = math.ceil(len(metrics) / 2)
     starts = [i + 1 for i, (one, other) in enumerate(pairwise(metrics)) if one.group != other.group]
-    near = [start for start in starts if abs(start - middle) <= max(1, len(metrics) // 6)]
+    fitting = [start for start in starts if max(start, len(metrics) - start) <= lines]
+    near = [start for start in fitting if abs(start - middle) <= max(1, len(metrics) // 6)]
     return min(near, key=lambda start: abs(start - middle), default=middle)
 
 

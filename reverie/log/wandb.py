@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -50,7 +51,7 @@ class WandbSink:
         self._wandb = wandb
         self._run = wandb.init(
             project=config.project, entity=config.entity, mode=config.mode, group=config.group,
-            tags=list(config.tags), name=run.folder.name, id=_run_id(run.folder, wandb.util.generate_id),
+            tags=list(config.tags), name=run.folder.name, id=_run_id(run.folder),
             resume="allow", dir=str(run.folder), config=dict(run.config),
             settings=wandb.Settings(console="off", silent=True),
         )  # fmt: skip
@@ -79,14 +80,14 @@ class WandbSink:
         return self._wandb.Video(io.BytesIO(encode_gif(record["frames"], record["fps"])), format="gif")
 
 
-def _run_id(folder: Path, make_id: Any) -> str | None:
+def _run_id(folder: Path) -> str | None:
     """The id that the run has had since its first start; an agent has chosen one already."""
     if os.environ.get("WANDB_RUN_ID"):
         return None
     path = folder / ID_FILE
     if path.exists() and re.fullmatch(r"[a-z0-9]{1,64}", known := path.read_text().strip()):
         return known
-    made: str = make_id()
+    made = secrets.token_hex(4)  # a name, not a draw of the run
     path.write_text(made + "\n")
     return made
 

@@ -47,7 +47,7 @@ class Execution:
 
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
         """Train from a checkpoint, or from the beginning; the caller holds the run's lock."""
-        with self._explaining(), ExitStack() as stack, quiet_progress(self.quiet):
+        with self._explaining(), quiet_progress(self.quiet), ExitStack() as stack:
             environment = cached_verdict(self.config.env)  # before envs are made: it decides how they are saved
             checkpointer = self._build(stack, checkpoint)
             checkpointer.about["environment"] = environment.to_json()
