@@ -49,7 +49,7 @@ def train(
 
     Example: reverie train CartPole-v1:ppo algorithm.gamma=0.99 --seed 1,2,3 --jobs 2
     """
-    words = _with_sweep(words or [])
+    words = _with_sweep(words or []) if resume is None else words or []
     seeds = _parse_seeds(seed)
     order = Order(spec, words, steps, runs_dir, quiet, as_json, init_from, init_pattern)
     if dry_run:
