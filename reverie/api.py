@@ -180,20 +180,23 @@ def evaluate(
     sample: bool = False,
     runs_dir: str | Path = "runs",
     trust: bool = False,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """Play episodes with a run's policy and sum up the scores (``return_mean``, ``return_std`` ...).
 
-    ``seed`` chooses other starting states than the run's own evaluations had.
+    ``seed`` chooses other starting states than the run's own evaluations had; without ``quiet`` a terminal shows how
+    far it is.
     """
     from reverie.config.build import build_evaluator
     from reverie.config.files import read_config
     from reverie.core.types import Clock
+    from reverie.log.progress import quiet_progress
     from reverie.runs.folder import find_run
     from reverie.runs.policies import load_policy
     from reverie.training.evaluator import summarise
 
     path = find_run(name, Path(runs_dir))
-    with _trusting(trust):
+    with _trusting(trust), quiet_progress(quiet):
         config = read_config(path / "config.yaml")
         policy, about = load_policy(path, which)
         settings = config.evaluate.model_copy(update={"sample": sample})

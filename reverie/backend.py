@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,20 @@ def configure(device: str, threads: int, deterministic: bool, engine: str = "num
 def device() -> torch.device:
     """Where tensors live."""
     return _device
+
+
+def device_usage() -> dict[str, float]:
+    """Memory and, where torch can ask for it, load of the GPU that is trained on; nothing on a CPU."""
+    if _device.type != "cuda":
+        return {}
+    megabyte = 1024**2
+    usage = {
+        "memory/gpu_now_megabytes": torch.cuda.memory_allocated(_device) / megabyte,
+        "memory/gpu_peak_megabytes": torch.cuda.max_memory_allocated(_device) / megabyte,
+    }
+    with suppress(Exception):  # needs the driver's library, whose absence shows in several ways
+        usage["usage/gpu_percent"] = float(torch.cuda.utilization(_device))
+    return usage
 
 
 def engine() -> str:

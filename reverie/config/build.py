@@ -58,7 +58,7 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
     algorithm = _make_algorithm(config, specs, streams)
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
     policy = Policy(algorithm, normaliser, specs)
-    recorder = Recorder(counters, config.log.every_steps, sinks)
+    recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage)
     vector = make_vector(config.env, config.seed)
     reads = {name: read.rows for name, read in algorithm.reads.items()}
     return Session(

@@ -9,6 +9,8 @@ from pydantic import Field
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.data.normaliser import NormaliserConfig
 from reverie.envs.config import EnvConfig
+from reverie.log.rules import MetricRule
+from reverie.log.wandb import WandbConfig
 from reverie.training.phases import Phase
 
 SCHEMA_VERSION = 1
@@ -46,8 +48,23 @@ class LogConfig(Config):
 
     every_steps: int = Field(0, ge=0)
     """Env steps between two lines of metrics.jsonl; 0 chooses a two-hundredth of the budget."""
+    csv: bool = False
+    """Also write metrics.csv, a table for spreadsheets."""
     tensorboard: bool = False
     """Also write TensorBoard curves into the run folder (needs the extra tensorboard)."""
+    wandb: WandbConfig | None = None
+    """Also send everything to Weights & Biases (needs the extra wandb), e.g. log.wandb.project=pendulum."""
+    loggers: tuple[Annotated[ComponentConfig, Component("logger")], ...] = ()
+    """More sinks by their kind, such as a class of your own."""
+    rules: dict[str, MetricRule] = Field(default_factory=dict)
+    """How metrics are shown, by patterns of their names; added after the shipped rules."""
+    show: tuple[str, ...] = ()
+    """Which metrics the live table shows, by patterns such as collect/*; all if there is none."""
+
+    def all_loggers(self) -> list[ComponentConfig]:
+        """The sinks that are switched on, the short forms first."""
+        short = [ComponentConfig(kind=kind) for kind in ("csv", "tensorboard") if getattr(self, kind)]
+        return [*short, *([self.wandb] if self.wandb else []), *self.loggers]
 
 
 class CheckpointConfig(Config):

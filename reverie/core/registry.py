@@ -36,6 +36,11 @@ _TABLE: dict[str, dict[str, str]] = {
         "thompson": "reverie.controllers.exploration.Thompson",
         "ucb": "reverie.controllers.exploration.UpperConfidence",
     },
+    "logger": {
+        "csv": "reverie.log.csv.CsvSink",
+        "tensorboard": "reverie.log.tensorboard.TensorBoardSink",
+        "wandb": "reverie.log.wandb.WandbSink",
+    },
     "network": {
         "auto": "reverie.nets.encoders.AutoNetwork",
         "mlp": "reverie.nets.encoders.MLP",

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 
 from reverie.config.build import build, build_evaluator
+from reverie.config.files import config_to_tree
+from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
 from reverie.core.errors import ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
+from reverie.log.loggers import RunInfo, make_loggers
+from reverie.log.progress import quiet_progress, shown_in
+from reverie.log.rules import Rules
 from reverie.log.sinks import JsonlSink, cut_back
-from reverie.log.tensorboard import make_tensorboard_sink
 from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
@@ -42,7 +47,7 @@ class Execution:
 
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
         """Train from a checkpoint, or from the beginning; the caller holds the run's lock."""
-        with self._explaining(), ExitStack() as stack:
+        with self._explaining(), quiet_progress(self.quiet), ExitStack() as stack:
             environment = cached_verdict(self.config.env)  # before envs are made: it decides how they are saved
             checkpointer = self._build(stack, checkpoint)
             checkpointer.about["environment"] = environment.to_json()
@@ -50,8 +55,7 @@ class Execution:
             # Only now is it sure that the run can go on from there: a refused start must leave it as it was.
             self.before_start()
             cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
-            if self.config.log.tensorboard:
-                session.recorder.sinks.append(make_tensorboard_sink(self.folder.path))
+            self._add_loggers(session)
             self._introduce(session, (f"env snapshots: {environment}", *notes))
             request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
@@ -67,8 +71,10 @@ class Execution:
 
     def _build(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Checkpointer:
         """The session where the checkpoint left it, or at its very beginning, with its checkpointer."""
-        self.console = Console(self.folder.path, self.config.horizon_steps, self.quiet)
+        rules = Rules(self.config.log.rules, self.config.log.show)
+        self.console = Console(self.folder.path, self.config.horizon_steps, self.quiet, rules)
         stack.callback(self.console.close)
+        stack.enter_context(shown_in(self.console))
         logs = JsonlSink(self.folder.path)
         stack.callback(logs.close)
         session = build(self.config, [logs, self.console])
@@ -95,7 +101,15 @@ class Execution:
         self.console.say(f"{self.folder.path}: {config.env.id} with {config.algorithm.kind}, seed {config.seed}{where}")
         for note in notes:
             self.console.say(note)
+        title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
+        self.console.start(title, step_budget(config.phases))
         self.folder.write_status(state="running")
+
+    def _add_loggers(self, session: Session) -> None:
+        """The sinks of the config; only now, when the files hold what the run goes on from."""
+        run = RunInfo(self.folder.path, session.counters.env_steps, config_to_tree(self.config))
+        warn = partial(self.console.alert, "warning")
+        session.recorder.sinks += make_loggers(self.config.log.all_loggers(), run, warn)
 
     def _run(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
         session = orchestrator.session
@@ -111,6 +125,7 @@ class Execution:
             self._finish(orchestrator, checkpointer, request)
         if self.state == "stopped":
             self.exit_code = request.exit_code
+            self.console.stop()
             self.console.say(f"Stopped and saved at env step {session.counters.env_steps:,}.")
             self.console.say(f"Go on with: {self.resume_command}")
 
@@ -126,10 +141,12 @@ class Execution:
                 return
             self.folder.write_status(final_score=summary["return_mean"])
         checkpointer.shelf.save(session, "final")
+        self.console.stop()
         self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
 
     def _save_after(self, error: Exception, orchestrator: Orchestrator, checkpointer: Checkpointer) -> None:
         """Save if the session is between two steps; in the middle of one the last checkpoint is the sound one."""
+        self.console.stop()
         if orchestrator.is_between_steps:
             try:
                 checkpointer.save()

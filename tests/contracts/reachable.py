@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 IGNORED = {
     "_last",  # the recorder's stopwatch; and a copy of rows that a process vector keeps for crashes
+    "meter",  # the recorder's look at the machine
     "sinks",
     "spec",  # Gymnasium's registration
     "_rows_by_step",
