@@ -22,7 +22,9 @@ from reverie.log.recorder import Recorder, Sink
 from reverie.policy import Policy
 from reverie.training.collector import Collector
 from reverie.training.evaluator import Evaluator, check_time_limit
+from reverie.training.monitor import Monitor
 from reverie.training.phases import flatten_phases
+from reverie.training.rules import Task
 from reverie.training.scheduler import Scheduler
 from reverie.training.session import Factories, Session
 
@@ -59,6 +61,8 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
     policy = Policy(algorithm, normaliser, specs)
     recorder = Recorder(counters, config.log.every_steps, sinks)
+    monitor = Monitor(config.monitor, Task(specs.action, config.horizon_steps, config.env.spec.solved_at), recorder)
+    recorder.sinks.append(monitor)
     vector = make_vector(config.env, config.seed)
     reads = {name: read.rows for name, read in algorithm.reads.items()}
     return Session(
@@ -73,6 +77,7 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
         collector=Collector(vector, policy, counters, recorder, streams),
         recorder=recorder,
         policy=policy,
+        monitor=monitor,
         factories=_make_factories(config, specs, streams),
         env_config=config.env,
     )

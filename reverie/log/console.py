@@ -47,6 +47,9 @@ class Console:
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
         if kind == "scores":
             return
+        if kind in ("alerts", "machine_alerts"):
+            self.say(f"{record['level']} at env step {record['env_steps']:,}: {record['message']}")
+            return
         self.values.update(record)
         self._tell_crash(record)
         due = record["env_steps"] // self.every

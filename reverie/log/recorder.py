@@ -1,8 +1,9 @@
 """Collects what the run reports and hands it to the sinks.
 
-Three kinds of records leave here: ``metrics`` (only what is reproducible), ``scores`` (one per finished episode)
-and ``machine`` (how it ran: timings and memory, different on every run, and how buffers are used). Update metrics are
-averaged between two lines; they may be tensors and are read only when a line is written.
+These kinds of records leave here: ``metrics`` (only what is reproducible), ``scores`` (one per finished episode),
+``machine`` (how it ran: timings and memory, different on every run, and how buffers are used), ``alerts`` (what looks
+wrong, by metrics alone) and ``machine_alerts`` (what looks wrong with memory or time). Update metrics are averaged
+between two lines; they may be tensors and are read only when a line is written.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_PENDING = 1000
 
 
 class Sink(Protocol):
-    """Takes records of the three kinds."""
+    """Takes records of all kinds."""
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None: ...
 
@@ -64,6 +65,10 @@ class Recorder:
         named = {f"{prefix}/{name}": float(value) for name, value in metrics.items()}
         self.latest.update(named)
         self._send("metrics", {**self._position(), **named})
+
+    def alert(self, level: str, rule: str, message: str, kind: str = "alerts") -> None:
+        """Something to be told now, to all sinks."""
+        self._send(kind, {"env_steps": self.counters.env_steps, "level": level, "rule": rule, "message": message})
 
     def end_cycle(self, machine: Mapping[str, float] | None = None) -> None:
         """Write a line if enough env steps have passed, or if too much has gathered; ``machine`` goes with timings."""

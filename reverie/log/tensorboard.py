@@ -36,6 +36,8 @@ class TensorBoardSink:
                 self.write(kind, record)
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
+        if kind in ("alerts", "machine_alerts"):
+            return
         if kind == "scores":
             values = {"episode/return": record["return"], "episode/length": record["length"]}
         else:
