@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +11,7 @@ from reverie.core.errors import TrainingError
 from reverie.core.types import Batch, State, Update, observation_keys
 
 
-@dataclass(frozen=True)
-class UpdateCall:
+class UpdateCall(NamedTuple):
     """One call of an update hook: where it happens and what it was given."""
 
     hook: str
@@ -67,14 +63,9 @@ def check_finite(update: Update, call: UpdateCall) -> None:
     )  # fmt: skip
 
 
-@contextmanager
-def explained_out_of_memory(call: UpdateCall) -> Iterator[None]:
+def explain_out_of_memory(error: Exception, call: UpdateCall) -> None:
     """Turn memory that does not suffice for an update into a message that says what to change."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
+    if is_out_of_memory(error):
         raise TrainingError(
             f"There is not enough memory for {call}, at env step {call.env_steps:,}.",
             "Lower algorithm.batch_size, env.num_envs or the size of the network; a resume with a smaller batch "

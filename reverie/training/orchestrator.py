@@ -8,7 +8,7 @@ from typing import Protocol
 from reverie.core.errors import TrainingError
 from reverie.core.types import Batch, Update
 from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck, never, summarise
-from reverie.training.failures import UpdateCall, check_finite, explained_out_of_memory
+from reverie.training.failures import UpdateCall, check_finite, explain_out_of_memory
 from reverie.training.phases import Hook
 from reverie.training.scheduler import Step, StepKind
 from reverie.training.session import Session
@@ -97,8 +97,11 @@ class Orchestrator:
         batch = session.normaliser.normalise_batch(batch)
         counters, env_id = session.counters, session.config.env.id
         call = UpdateCall(name, step.phase.name, env_id, batch, counters.env_steps, counters.updates)
-        with explained_out_of_memory(call):
+        try:
             update = self.learn(name, batch)
+        except (MemoryError, RuntimeError) as error:
+            explain_out_of_memory(error, call)
+            raise
         check_finite(update, call)
         _check_progress(update, hook)
         if update.write_back is not None:
