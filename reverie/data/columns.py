@@ -11,6 +11,7 @@ memory is not doubled, and a checkpoint costs only the chunks that are new.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -200,7 +201,7 @@ class AnnotationColumns:
 
     def __init__(self, rows: ObservedColumns, float_dtype: str) -> None:
         self.rows = rows
-        self.float_dtype = np.dtype(float_dtype)
+        self.float_dtype = float_dtype
         self._columns: Row = {}
 
     @property
@@ -212,9 +213,11 @@ class AnnotationColumns:
         """Memory of the annotations of one row."""
         return sum(column[:1].nbytes for column in self._columns.values())
 
-    def bytes_of(self, examples: Mapping[str, Array]) -> int:
+    @staticmethod
+    def bytes_of(examples: Mapping[str, Array], float_dtype: str) -> int:
         """What ``row_bytes`` will be once values like these, of shape (N, ...), were written."""
-        return sum(array[0].size * self._stored_dtype(array.dtype).itemsize for array in examples.values())
+        kept = [(math.prod(array.shape[1:]), _stored_dtype(array.dtype, float_dtype)) for array in examples.values()]
+        return sum(size * dtype.itemsize for size, dtype in kept)
 
     def write(self, ids: Array, columns: Mapping[str, Array]) -> None:
         """Set values of rows. Rows no longer stored are passed over; of equal ids the last one counts."""
@@ -226,7 +229,7 @@ class AnnotationColumns:
             self._check(key, ids, values)
             if key not in self._columns:
                 shape = (self.rows.capacity_rows, *values.shape[ids.ndim :])
-                self._columns[key] = np.zeros(shape, self._stored_dtype(values.dtype))
+                self._columns[key] = np.zeros(shape, _stored_dtype(values.dtype, self.float_dtype))
             self._columns[key][places] = self._fit(values[is_stored], self._columns[key].dtype)
 
     def gather(self, ids: Array) -> Row:
@@ -270,15 +273,16 @@ class AnnotationColumns:
                 f"Give one value per id, here of shape {(*ids.shape, *shape)}, and the same type at every call.",
             )
 
-    def _stored_dtype(self, dtype: np.dtype) -> np.dtype:
-        return self.float_dtype if np.issubdtype(dtype, np.floating) else dtype
-
     def _fit(self, values: Array, dtype: np.dtype) -> Array:
         """Numbers too big for half precision become its biggest: infinities would spoil every later loss."""
         if dtype != np.float16:
             return values
         bound = np.finfo(np.float16).max
         return np.clip(values, -bound, bound)
+
+
+def _stored_dtype(dtype: np.dtype, float_dtype: str) -> np.dtype:
+    return np.dtype(float_dtype) if np.issubdtype(dtype, np.floating) else dtype
 
 
 def _served_dtype(dtype: np.dtype) -> np.dtype:

@@ -26,6 +26,7 @@ from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Transitions, Window
 from reverie.core.types import Array, Row, State, WriteBack
 from reverie.data.columns import AnnotationColumns, ObservedColumns
+from reverie.data.forecast import Forecast
 from reverie.data.rows import newest_frame, row_bytes, stack_frames
 from reverie.data.sampler import Draw, Sampler, UniformSampler
 from reverie.data.spans import Span, find_extent, has_legal
@@ -83,9 +84,7 @@ class ReplayBuffer:
         self._stacked = [
             key for key, spec in self._stored_specs.observations.items() if spec != specs.observations[key]
         ]
-        chunk_steps = max(1, min(config.chunk_rows, config.capacity // _FEWEST_CHUNKS) // num_envs)
-        num_chunks = -(-config.capacity // (chunk_steps * num_envs)) + 1  # one of them is being filled
-        self.rows = ObservedColumns(num_envs, chunk_steps, num_chunks)
+        self.rows = ObservedColumns(num_envs, *_chunks(config, num_envs))
         self.annotations = AnnotationColumns(self.rows, config.annotation_dtype)
         self.sampler: Sampler = registry.load("sampler", config.sampler.kind)(config.sampler, self.rows)
         self.usage = Usage()
@@ -154,12 +153,25 @@ class ReplayBuffer:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the rows kept at the moment, annotations included."""
-        return len(self) * (self.rows.row_bytes + self.annotations.row_bytes + self.sampler.row_bytes)
+        drawing = self.sampler.row_bytes(self.config.sampler)
+        return len(self) * (self.rows.row_bytes + self.annotations.row_bytes + drawing)
 
-    def forecast_bytes(self, extras: Mapping[str, Array], annotations: Mapping[str, Array]) -> int:
-        """Bytes when full; both are examples, shape (N, ...), of what is kept beside the env's own entries."""
-        one_row = row_bytes(self._stored_specs, extras) + np.dtype(bool).itemsize + self.sampler.row_bytes  # valid
-        return self.rows.capacity_rows * (one_row + self.annotations.bytes_of(annotations))
+    @staticmethod
+    def forecast(
+        config: Config,
+        specs: Specs,
+        num_envs: int,
+        extras: Mapping[str, Array],
+        annotations: Mapping[str, Array],
+        rollout_rows: int = 0,
+    ) -> Forecast:
+        """What it takes when full: see :mod:`reverie.data.forecast`."""
+        chunk_steps, num_chunks = _chunks(config, num_envs)
+        stored = _single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
+        observed = row_bytes(stored, extras) + np.dtype(bool).itemsize  # valid
+        kept = AnnotationColumns.bytes_of(annotations, config.annotation_dtype)
+        drawing = registry.load("sampler", config.sampler.kind).row_bytes(config.sampler)
+        return Forecast(chunk_steps * num_chunks * num_envs * (observed + kept + drawing))
 
     def state(self) -> State:
         return {
@@ -219,6 +231,12 @@ class ReplayBuffer:
             if not np.array_equal(row[key][first], repeated):
                 raise _no_stack(key, self.config.stacked_frames)
         return frame
+
+
+def _chunks(config: ReplayBuffer.Config, num_envs: int) -> tuple[int, int]:
+    """Vector steps of a chunk, and how many chunks there are; one of them is being filled."""
+    chunk_steps = max(1, min(config.chunk_rows, config.capacity // _FEWEST_CHUNKS) // num_envs)
+    return chunk_steps, -(-config.capacity // (chunk_steps * num_envs)) + 1
 
 
 def _single_frames(specs: Specs, count: int) -> Specs:

@@ -10,7 +10,7 @@ The other samplers have files of their own: :mod:`reverie.data.prioritised`, :mo
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -38,8 +38,11 @@ class Sampler(Protocol):
 
     uses_priorities: bool
     """Whether it wants to be told priorities; if so, every draw has ``importance``."""
-    row_bytes: int
-    """Memory that it takes for each row which the buffer has room for."""
+
+    @staticmethod
+    def row_bytes(config: Any) -> int:
+        """Memory that one with this config takes for each row which the buffer has room for."""
+        ...
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw: ...
 
@@ -68,10 +71,14 @@ class UniformSampler:
         """All rows alike."""
 
     uses_priorities = False
-    row_bytes = 0
 
     def __init__(self, config: ComponentConfig, rows: ObservedColumns) -> None:
         self.rows = rows
+
+    @staticmethod
+    def row_bytes(config: ComponentConfig) -> int:
+        """Nothing is kept."""
+        return 0
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
         """Independent samples."""
