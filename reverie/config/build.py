@@ -13,7 +13,7 @@ from reverie.core import registry
 from reverie.core.contracts import Algorithm, Buffer, Controller, Vector
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
-from reverie.core.rng import Streams
+from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
 from reverie.data.normaliser import Normaliser
 from reverie.envs.config import EnvConfig
@@ -81,6 +81,16 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
         factories=_make_factories(config, specs, streams),
         env_config=config.env,
     )
+
+
+def copy_algorithm(session: Session) -> Algorithm:
+    """A second algorithm in the same state, to try things with; the session and its streams do not notice."""
+    config = session.algorithm.config
+    copy: Algorithm = registry.load("algorithm", config.kind)(
+        config, session.policy.specs, make_generator(session.config.seed, "copy")
+    )
+    copy.load_state(session.algorithm.state())
+    return copy
 
 
 def build_evaluator(config: RunConfig) -> Evaluator:

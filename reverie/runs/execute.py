@@ -12,17 +12,23 @@ from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
 from reverie.log.sinks import JsonlSink, cut_back
 from reverie.log.tensorboard import make_tensorboard_sink
+from reverie.log.webhook import make_webhook
 from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
 from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
-from reverie.runs.storage import explain_write_errors
-from reverie.training.evaluator import EvaluationStopped
+from reverie.runs.storage import explain_write_errors, write_tree
+from reverie.training.evaluator import EvaluationStopped, Evaluator
+from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
+from reverie.training.machine import is_debugged
 from reverie.training.orchestrator import Orchestrator
+from reverie.training.preflight import examine_session, report_lines
 from reverie.training.session import Session
+
+FAILED_BATCH = "failed_batch"
 
 
 class Execution:
@@ -52,11 +58,12 @@ class Execution:
             cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
             if self.config.log.tensorboard:
                 session.recorder.sinks.append(make_tensorboard_sink(self.folder.path))
+            self._add_webhook(session)
             self._introduce(session, (f"env snapshots: {environment}", *notes))
             request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
-            orchestrator = Orchestrator(session, evaluator, [checkpointer.shelf, checkpointer], request)
+            orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
             try:
                 self._run(orchestrator, checkpointer, request)
             except BaseException:
@@ -96,6 +103,27 @@ class Execution:
         for note in notes:
             self.console.say(note)
         self.folder.write_status(state="running")
+        if config.preflight.enabled and not steps:
+            for line in report_lines(examine_session(session, self.folder.path, build)):
+                self.console.say(line)
+        if is_debugged() and not config.debug:
+            self.console.say("A debugger is attached; --debug keeps the envs in this process and looks closer.")
+
+    def _add_webhook(self, session: Session) -> None:
+        setting = self.config.monitor.webhook
+        sink = make_webhook(setting, self.folder.name, self.console.say) if setting else None
+        if sink is not None:
+            session.recorder.sinks.insert(0, sink)  # closed first: it may still have something to say
+
+    def _make_orchestrator(
+        self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
+    ) -> Orchestrator:
+        parts = [checkpointer.shelf, checkpointer]
+        if not self.config.debug:
+            return Orchestrator(session, evaluator, parts, request)
+        from reverie.training.debug import DebugOrchestrator
+
+        return DebugOrchestrator(session, evaluator, parts, request, self.folder.path)
 
     def _run(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
         session = orchestrator.session
@@ -103,6 +131,8 @@ class Execution:
             with self._explaining():
                 self.state = "finished" if orchestrator.run() else "stopped"
         except Exception as error:
+            if isinstance(error, NotFiniteError):
+                self._keep_batch(error, session)
             with suppress(OSError):  # the log may lie on the disk that failed
                 self._save_after(error, orchestrator, checkpointer)
             raise
@@ -142,6 +172,13 @@ class Execution:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
         if self.resume_command not in getattr(error, "fix", ""):
             self.console.say(f"Nothing up to the last checkpoint is lost; go on with: {self.resume_command}")
+
+    def _keep_batch(self, error: NotFiniteError, session: Session) -> None:
+        """Save the batch that spoilt an update, and tell."""
+        with suppress(OSError):
+            write_tree(self.folder.path / FAILED_BATCH, error.record())
+            error.message += f" The batch is in {FAILED_BATCH}.safetensors and {FAILED_BATCH}.json of the run."
+        session.recorder.alert("error", "not_finite", f"{error.message} {error.fix}")
 
     def _explaining(self) -> AbstractContextManager[None]:
         return explain_write_errors(self.folder.path, self.resume_command)

@@ -63,8 +63,11 @@ def check_finite(update: Update, call: UpdateCall) -> None:
     )  # fmt: skip
 
 
-def explain_out_of_memory(error: Exception, call: UpdateCall) -> None:
-    """Turn memory that does not suffice for an update into a message that says what to change."""
+def explain_failure(error: Exception, call: UpdateCall) -> None:
+    """Turn what torch says of memory, or of a gradient under ``debug``, into a message that says what to change."""
+    if "returned nan values" in str(error):  # anomaly detection
+        what = f"{str(error).splitlines()[0]} In {call}: training has diverged."
+        raise NotFiniteError(what, "The stack above it names the operation.", call, {}) from error
     if is_out_of_memory(error):
         raise TrainingError(
             f"There is not enough memory for {call}, at env step {call.env_steps:,}.",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from reverie.config.schema import RunConfig
-from reverie.core.contracts import Buffer
 from reverie.core.specs import Specs
 from reverie.core.types import Row, State
-from reverie.data.rows import row_bytes
+from reverie.data.forecast import Forecast, forecast_buffer
 from reverie.training.phases import Hook, Phase, flatten_phases
 from reverie.training.probe import HookCost, Measured
 
@@ -20,35 +19,33 @@ LOG_BYTES = 1_000_000
 """About what the text files of a run come to."""
 
 
-def buffer_bytes(config: RunConfig, specs: Specs, buffers: Mapping[str, Buffer], measured: Measured) -> int:
-    """Memory of all buffers when they are full."""
-    return sum(_bytes_of(name, buffer, config, specs, measured) for name, buffer in buffers.items())
-
-
-def _bytes_of(name: str, buffer: Buffer, config: RunConfig, specs: Specs, measured: Measured) -> int:
+def buffer_bytes(config: RunConfig, specs: Specs, measured: Measured) -> Forecast:
+    """All buffers when they are full; extras and annotations are those that the probe saw."""
     extras: Row = dict(measured.extras)
     extras |= {f"log/{key}": np.zeros(1, np.float32) for key in config.env.log_keys}
-    forecast = getattr(buffer, "forecast_bytes", None)
-    if forecast is not None:
-        return int(forecast(extras, measured.annotations))
-    # Rows between two reads; a read lays them out once more.
-    phases = [phase for phase in flatten_phases(config.phases) if phase.buffer == name]
-    return 2 * max((_rows_per_cycle(phase, config, specs) for phase in phases), default=0) * row_bytes(specs, extras)
+    found = [
+        forecast_buffer(
+            buffer, specs, config.env.num_envs, extras, measured.annotations, _rows_per_cycle(name, config, specs)
+        )
+        for name, buffer in config.buffers.items()
+    ]
+    return Forecast(sum(one.memory for one in found), sum(one.disk for one in found))
 
 
-def _rows_per_cycle(phase: Phase, config: RunConfig, specs: Specs) -> int:
-    hook = next((hook for hook in phase.hooks if hook.name == "collect"), None)
-    if hook is None:
-        return 0
-    return hook.rows or (hook.episodes or 0) * ((specs.max_episode_steps or 1000) + 1)
+def _rows_per_cycle(buffer: str, config: RunConfig, specs: Specs) -> int:
+    """The most that any phase collects into a buffer before it is read."""
+    phases = [phase for phase in flatten_phases(config.phases) if phase.buffer == buffer]
+    longest = (specs.max_episode_steps or 1000) + 1
+    hooks = [hook for phase in phases for hook in _hooks(phase, "collect")]
+    return max((hook.rows or (hook.episodes or 0) * longest for hook in hooks), default=0)
 
 
-def disk_bytes(config: RunConfig, algorithm: State, policy: State, buffers: int) -> int:
+def disk_bytes(config: RunConfig, algorithm: State, policy: State, buffers: Forecast) -> int:
     """Checkpoints and policies that are kept at the same time (and one in the making), and rows, which they share."""
     kept = config.checkpoint.keep_last + 1
     if config.checkpoint.keep_every_steps:
         kept += config.horizon_steps // config.checkpoint.keep_every_steps
-    return kept * array_bytes(algorithm) + (kept + 1) * array_bytes(policy) + buffers + LOG_BYTES
+    return kept * array_bytes(algorithm) + (kept + 1) * array_bytes(policy) + max(buffers) + LOG_BYTES
 
 
 def array_bytes(tree: Any) -> int:
@@ -75,7 +72,7 @@ def duration(config: RunConfig, specs: Specs, measured: Measured) -> Duration | 
     """How long the run takes at the measured speed; None if that cannot be told."""
     training = evaluation = 0.0
     for phase in flatten_phases(config.phases):
-        cycle = _cycle(phase, config, specs, measured)
+        cycle = _cycle(phase, config, measured)
         cycles = None if cycle is None else _cycles(phase, cycle)
         if cycle is None or cycles is None:
             return None
@@ -93,7 +90,7 @@ class _Cycle:
     seconds: float
 
 
-def _cycle(phase: Phase, config: RunConfig, specs: Specs, measured: Measured) -> _Cycle | None:
+def _cycle(phase: Phase, config: RunConfig, measured: Measured) -> _Cycle | None:
     """What one cycle does and takes; None if an update of it was not measured."""
     rows = sum(_rows(hook, config, measured) for hook in _hooks(phase, "collect"))
     updates, seconds = 0.0, rows * measured.row_seconds

@@ -8,7 +8,7 @@ from typing import Protocol
 from reverie.core.errors import TrainingError
 from reverie.core.types import Batch, Update
 from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck, never, summarise
-from reverie.training.failures import UpdateCall, check_finite, explain_out_of_memory
+from reverie.training.failures import UpdateCall, check_finite, explain_failure
 from reverie.training.phases import Hook
 from reverie.training.scheduler import Step, StepKind
 from reverie.training.session import Session
@@ -100,7 +100,7 @@ class Orchestrator:
         try:
             update = self.learn(name, batch)
         except (MemoryError, RuntimeError) as error:
-            explain_out_of_memory(error, call)
+            explain_failure(error, call)
             raise
         check_finite(update, call)
         _check_progress(update, hook)

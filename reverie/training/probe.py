@@ -23,9 +23,10 @@ from reverie.envs.make import num_workers
 from reverie.training.phases import Phase, flatten_phases
 from reverie.training.session import Session
 
-ACT_SECONDS = 0.4
-"""How long acting is tried. Of each update hook there is one call, or two if the first was quick."""
-QUICK_SECONDS = 0.2
+ACT_SECONDS = 0.3
+"""How long acting is tried; then each update hook is called once."""
+QUICK_SECONDS = 0.5
+"""All is done a second time, which tells more as nothing is new then, if the first time took no longer."""
 MOST_ENVS = 8
 MOST_ROWS = 20_000
 
@@ -101,13 +102,17 @@ def _try(session: Session, config: RunConfig, measured: Measured) -> None:
     phase = learning_phase(config)
     buffer = session.buffers[phase.buffer]
     rows = next((hook.rows for hook in phase.hooks if hook.name == "collect"), None)
-    _act(session, buffer, min(rows or MOST_ROWS, MOST_ROWS), measured)
     workers = num_workers(config.env, config.env.num_envs) if config.env.vector == "process" else 1
-    env_seconds = session.collector.env_seconds / max(1, session.counters.rows)
-    measured.row_seconds -= env_seconds * (1 - 1 / workers)
-    for hook in phase.hooks:
-        if hook.name not in ("collect", "evaluate", *measured.hooks):
-            _update(session, buffer, hook.name, measured)
+    started = time.perf_counter()
+    session.collector.restart()
+    for _ in range(2):
+        _act(session, buffer, min(rows or MOST_ROWS, MOST_ROWS), measured)
+        env_seconds = session.collector.env_seconds / max(1, session.counters.rows)
+        measured.row_seconds -= env_seconds * (1 - 1 / workers)
+        for hook in dict.fromkeys(hook.name for hook in phase.hooks if hook.name not in ("collect", "evaluate")):
+            _update(session, buffer, hook, measured)
+        if time.perf_counter() - started > QUICK_SECONDS:
+            return
 
 
 def learning_phase(config: RunConfig) -> Phase:
@@ -119,8 +124,6 @@ def learning_phase(config: RunConfig) -> Phase:
 
 def _act(session: Session, buffer: Buffer, rows: int, measured: Measured) -> None:
     collector, count = session.collector, session.collector.num_envs
-    collector.restart()
-    collector.collect_rows(buffer, 2 * count)  # the first ones are slower
     collector.env_seconds = 0.0
     session.counters.rows = done = 0
     started = time.perf_counter()
@@ -147,20 +150,17 @@ def _largest(session: Session, row: Row) -> float:
 
 def _update(session: Session, buffer: Buffer, hook: str, measured: Measured) -> None:
     read = session.algorithm.reads[hook]
+    if not buffer.can_sample(read):
+        return
     rng = make_generator("preflight")
-    for _ in range(2):
-        if not buffer.can_sample(read):
-            return
-        batch = session.normaliser.normalise_batch(buffer.sample(read, session.collector.now, rng))
-        started = time.perf_counter()
-        update = getattr(session.algorithm, hook)(batch, session.counters.clock(), rng)
-        for value in update.metrics.values():
-            float(value)  # on a GPU: wait until it is done
-        seconds = time.perf_counter() - started
-        rows = None if read.rows else batch["reward"].size
-        measured.hooks[hook] = HookCost(seconds, max(1, update.count), rows, read.rows)
-        if update.write_back is not None:
-            columns = update.write_back.columns
-            measured.annotations = {key: columns[key] for key in columns if key != "priority"}  # the sampler's
-        if seconds > QUICK_SECONDS:
-            return
+    batch = session.normaliser.normalise_batch(buffer.sample(read, session.collector.now, rng))
+    started = time.perf_counter()
+    update = getattr(session.algorithm, hook)(batch, session.counters.clock(), rng)
+    for value in update.metrics.values():
+        float(value)  # on a GPU: wait until it is done
+    seconds = time.perf_counter() - started
+    rows = None if read.rows else batch["reward"].size
+    measured.hooks[hook] = HookCost(seconds, max(1, update.count), rows, read.rows)
+    if update.write_back is not None:
+        columns = update.write_back.columns
+        measured.annotations = {key: columns[key] for key in columns if key != "priority"}  # the sampler's
