@@ -1,4 +1,4 @@
-"""Tools of torch for looking closely at training: ``reverie train ... --debug``. Slow, and never part of a normal run."""
+"""Tools of torch for looking closely at training: ``reverie train ... --debug``. Slow, so never part of other runs."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def train(
     init_pattern: Annotated[str, typer.Option(metavar="GLOB", help="Which weights --init-from takes, by name.")] = "*",
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Look closely: slower, envs in this process, a profile.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Look closely at everything; slow.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Print what would happen and stop.")] = False,
     trust: Trust = False,
     as_json: Json = False,

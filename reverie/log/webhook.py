@@ -34,7 +34,7 @@ class WebhookSink:
         self.timeout_seconds = timeout_seconds
         self.failures = 0
         self._url = url
-        self._waiting: queue.Queue[bytes] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._opener = urllib.request.build_opener(_NoRedirects)
         # A daemon: a server that never answers must not keep the program from ending.
         threading.Thread(target=self._post_all, name="webhook", daemon=True).start()
@@ -51,10 +51,11 @@ class WebhookSink:
         deadline = time.monotonic() + self.timeout_seconds
         while self._waiting.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)
+        with suppress(queue.Full):
+            self._waiting.put_nowait(None)
 
     def _post_all(self) -> None:
-        while True:
-            body = self._waiting.get()
+        while (body := self._waiting.get()) is not None:
             try:
                 self._post(body)
             except (OSError, HTTPException, ValueError) as error:

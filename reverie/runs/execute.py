@@ -24,7 +24,7 @@ from reverie.training.evaluator import EvaluationStopped, Evaluator
 from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
 from reverie.training.machine import is_debugged
-from reverie.training.orchestrator import Orchestrator
+from reverie.training.orchestrator import CyclePart, Orchestrator
 from reverie.training.preflight import examine_session, report_lines
 from reverie.training.session import Session
 
@@ -104,7 +104,8 @@ class Execution:
             self.console.say(note)
         self.folder.write_status(state="running")
         if config.preflight.enabled and not steps:
-            for line in report_lines(examine_session(session, self.folder.path, build)):
+            probe = build if config.preflight.probe and not self.quiet else None  # nobody to tell: no waiting
+            for line in report_lines(examine_session(session, self.folder.path, probe)):
                 self.console.say(line)
         if is_debugged() and not config.debug:
             self.console.say("A debugger is attached; --debug keeps the envs in this process and looks closer.")
@@ -118,7 +119,7 @@ class Execution:
     def _make_orchestrator(
         self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
     ) -> Orchestrator:
-        parts = [checkpointer.shelf, checkpointer]
+        parts: list[CyclePart] = [checkpointer.shelf, checkpointer]
         if not self.config.debug:
             return Orchestrator(session, evaluator, parts, request)
         from reverie.training.debug import DebugOrchestrator

@@ -1,7 +1,7 @@
 """The loop under a magnifying glass: ``debug: true``. A run of its own kind, whose bits may differ from a normal one's.
 
 Everything goes to ``<run>/debug``: ``trace.json`` (a profile of the first updates), ``layers.jsonl`` (sizes of weights
-and gradients at each line of metrics). Whether the first batch can be learnt by heart is told as an alert.
+and gradients at each line of metrics). An alert tells whether repeated updates on the first batch reduce its loss.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from reverie.training.session import Session
 TRACED_UPDATES = 3
 """A hook that does many updates in one call is traced for that call."""
 OVERFIT_UPDATES, OVERFIT_CALLS = 50, 5
-ENOUGH = 0.9
-"""A loss that falls below this share of its first value has been learnt."""
+ENOUGH = 0.99
+"""A loss that falls below this share of its first value is being learnt."""
 
 
 class LayerLog:
@@ -69,10 +69,9 @@ class DebugOrchestrator(Orchestrator):
 
     def learn(self, hook: str, batch: Batch) -> Update:
         session = self.session
-        if session.counters.updates == 0:
-            if self._profile is None:
-                self._tell_overfit(hook, batch)
-                self._profile = diagnostics.Profile()
+        if session.counters.updates == 0 and self._profile is None:
+            self._tell_overfit(hook, batch)
+            self._profile = diagnostics.Profile()
         update = super().learn(hook, batch)
         if session.counters.updates + update.count >= TRACED_UPDATES:
             self._save_profile()
@@ -89,26 +88,27 @@ class DebugOrchestrator(Orchestrator):
 
 
 def check_overfit(session: Session, hook: str, batch: Batch) -> tuple[str, str]:
-    """Whether a throw-away copy of the algorithm can learn one batch by heart: a level and what came of it."""
+    """Whether a throw-away copy of the algorithm gets better on one batch: a level and what came of it."""
     losses = repeat_update(session, hook, batch)
     names = [name for name in losses[0] if name == "loss" or name.endswith("_loss")]
     if not names:
-        return "info", f"'{hook}' reports no loss, so it was not tried whether it can learn one batch by heart."
+        return "info", f"'{hook}' reports no loss, so nobody knows whether repeated updates on one batch reduce it."
     shares = {name: losses[-1][name] / losses[0][name] for name in names if losses[0][name] > 0}
     best = min(shares, key=lambda name: shares[name], default=names[0])
     numbers = f"{best} went from {losses[0][best]:.4g} to {losses[-1][best]:.4g} in {len(losses)} calls of '{hook}'"
     if shares.get(best, 1.0) < ENOUGH:
-        return "info", f"The first batch can be learnt by heart: {numbers}."
+        return "info", f"Repeated updates on the first batch reduce its loss: {numbers}."
     return "warning", (
-        f"The first batch cannot be learnt by heart: {numbers}. Look at debug/layers.jsonl for layers without "
-        "gradients, and try another algorithm.learning_rate."
+        f"Repeated updates on the first batch do not reduce its loss: {numbers}. Look at debug/layers.jsonl for layers "
+        "without gradients, and try another algorithm.learning_rate."
     )
 
 
 def repeat_update(session: Session, hook: str, batch: Batch) -> list[dict[str, float]]:
     """The metrics of a copy that is updated on the same batch, with the same noise, again and again."""
     algorithm, counters = copy_algorithm(session), session.counters
-    done, calls = 0, []
+    done = 0
+    calls: list[dict[str, float]] = []
     while done < OVERFIT_UPDATES or len(calls) < OVERFIT_CALLS:
         clock = Clock(counters.env_steps, counters.updates + done, counters.cycles, counters.horizon_steps)
         update: Update = getattr(algorithm, hook)(batch, clock, make_generator(session.config.seed, "overfit"))

@@ -63,6 +63,19 @@ def check_finite(update: Update, call: UpdateCall) -> None:
     )  # fmt: skip
 
 
+def check_weights(state: State, path: str = "") -> None:
+    """Refuse to keep weights that are not numbers: older checkpoints would go for one that is worth nothing."""
+    for key, value in state.items():
+        if isinstance(value, dict):
+            check_weights(value, f"{path}{key}.")
+        elif isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isnan(value).any():
+            raise TrainingError(
+                f"The weights '{path}{key}' are not numbers any more, so nothing is saved: training has diverged.",
+                "The last checkpoint is from before. Lower the learning rate, clip gradients (max_grad_norm) or "
+                "normalise observations and rewards.",
+            )
+
+
 def explain_failure(error: Exception, call: UpdateCall) -> None:
     """Turn what torch says of memory, or of a gradient under ``debug``, into a message that says what to change."""
     if "returned nan values" in str(error):  # anomaly detection

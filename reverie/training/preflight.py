@@ -17,10 +17,10 @@ from reverie.training.traps import Facts, check_memory, find_traps
 MOST_LINES = 15
 
 
-def examine_session(session: Session, runs_dir: Path, make_session: Callable[[RunConfig], Session]) -> Facts:
-    """Everything, with a probe if the config wants one; the session itself is only looked at."""
+def examine_session(session: Session, runs_dir: Path, make_session: Callable[[RunConfig], Session] | None) -> Facts:
+    """Everything, with a probe if it is told how to make one; the session itself is only looked at."""
     config, specs = session.config, session.policy.specs
-    measured = measure(config, make_session) if config.preflight.probe else Measured(problem="not measured")
+    measured = Measured(problem="not measured") if make_session is None else measure(config, make_session)
     buffers = forecast.buffer_bytes(config, specs, measured)
     algorithm, policy = session.algorithm.state(), session.algorithm.policy_state()
     is_measured = not measured.problem

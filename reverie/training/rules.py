@@ -25,7 +25,7 @@ _GAUSSIAN_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
 
 
 class MonitorConfig(Config):
-    """What the run is watched for. Each rule is named by its bound; null turns it off. None of this changes a result."""
+    """What the run is watched for. Each rule is named by its bound; null turns it off. No result depends on it."""
 
     enabled: bool = True
     """Whether the run is watched at all."""
@@ -114,7 +114,8 @@ class HighKL(Rule):
     advice = "Lower algorithm.learning_rate or algorithm.epochs, or set algorithm.target_kl=0.02."
 
     def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
-        return f"an update moves the policy by a KL of {value:.3g} (above {self.bound:g})" if value > self.bound else None
+        text = f"an update moves the policy by a KL of {value:.3g} (above {self.bound:g})"
+        return text if value > self.bound else None
 
 
 class HighClipFraction(Rule):
