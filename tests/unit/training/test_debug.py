@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,13 +32,13 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs_dir = tmp_path_factory.mktemp("debug")
     result = CliRunner().invoke(
         app, ["train", *WORDS, "--debug", "--steps", "200", "--quiet", "--runs-dir", str(runs_dir)]
     )
     assert result.exit_code == 0, result.output
-    yield next(runs_dir.iterdir())
+    return next(runs_dir.iterdir())
 
 
 def test_it_is_written_into_the_config(run: Path) -> None:
@@ -88,9 +87,10 @@ def test_a_resume_neither_repeats_the_check_nor_doubles_lines(run: Path) -> None
 
 
 def first_batch() -> tuple[Any, Any]:
-    session = build(make_config("CartPole-v1:ppo", ["algorithm.epochs=1", "algorithm.network.units=[8]"], seed=1))
+    words = ["algorithm.epochs=1", "algorithm.network.units=[8]", "algorithm.learning_rate=1e-2"]
+    session = build(make_config("CartPole-v1:ppo", words, seed=1))
     session.collector.restart()
-    session.collector.collect_rows(session.buffers["main"], 64)
+    session.collector.collect_rows(session.buffers["main"], 256)
     batch = session.buffers["main"].sample(session.algorithm.reads["update"], session.collector.now, None)
     return session, batch
 
@@ -118,7 +118,7 @@ def test_an_algorithm_that_cannot_learn_is_told() -> None:
 
 
 def test_a_copy_is_the_same_and_apart() -> None:
-    session, batch = first_batch()
+    session, _ = first_batch()
     copy = copy_algorithm(session)
     assert list(first_difference(copy.state(), session.algorithm.state())) == []
     copy.optimizer.flat.data.zero_()  # type: ignore[attr-defined]
@@ -136,8 +136,9 @@ def test_a_gradient_that_is_no_number_stops_at_its_operation(runs_dir: Path) -> 
     with (
         mock.patch.object(PPO, "_step", spoilt),
         mock.patch("reverie.training.debug.check_overfit", return_value=("info", "")),
-        pytest.raises(TrainingError, match="Backward.* returned nan values"), pytest.warns(UserWarning, match="Error detected"),
-    ):  # fmt: skip
+        pytest.raises(TrainingError, match=r"Backward.* returned nan values"),
+        pytest.warns(UserWarning, match="Error detected"),
+    ):
         api.train(*words, steps=200, runs_dir=runs_dir)
     assert (next(runs_dir.iterdir()) / "failed_batch.safetensors").exists()
     assert not torch.is_anomaly_enabled()
