@@ -18,6 +18,7 @@ import numpy as np
 
 from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Array, Row, Sealed, State
+from reverie.data.flags import RowFlags
 
 
 class ObservedColumns:
@@ -32,6 +33,8 @@ class ObservedColumns:
         """The first vector step that is still stored."""
         self.end = 0
         """The vector step behind the newest one."""
+        self.flags = RowFlags(self)
+        """What samples may lie on, by place: see :mod:`reverie.data.flags`."""
         self._columns: Row = {}
         self._sealed: dict[int, Sealed] = {}
 
@@ -84,15 +87,26 @@ class ObservedColumns:
         first = self.oldest * self.num_envs
         return np.asarray(first + (places - first) % self.capacity_rows)
 
+    def column(self, key: str, places: slice) -> Array:
+        """A stretch of a column, to be read only."""
+        return self._columns[key][places]
+
     def gather(self, ids: Array, keys: Iterable[str] | None = None) -> Row:
         """Rows by id, with the leading axes of ``ids``; ids that are not stored give arbitrary values."""
         places = self.places(ids)
         return {key: self._columns[key].take(places, axis=0) for key in (self._columns if keys is None else keys)}
 
+    def slices(self, begin: int, end: int) -> list[slice]:
+        """The places of the vector steps from ``begin`` up to below ``end``: one stretch, or two around the ring."""
+        first, size = begin * self.num_envs % self.capacity_rows, (end - begin) * self.num_envs
+        room = self.capacity_rows - first
+        return [slice(first, first + size)] if size <= room else [slice(first, None), slice(0, size - room)]
+
     def clear(self) -> None:
         """Forget all rows. Ids go on, so that an id of before never means a row of after."""
         self._columns = {}  # let go, not overwritten: chunks handed out before keep their content
         self._sealed = {}
+        self.flags.clear()
         self.oldest = self.end = -(-self.end // self.chunk_steps) * self.chunk_steps
 
     def state(self) -> State:

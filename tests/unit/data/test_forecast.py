@@ -30,7 +30,7 @@ def resident():
     return 1024 * int(status.split("VmRSS:")[1].split()[0])
 
 settings, image, latent_size, rows = json.loads(sys.argv[1])
-spec = ObservationSpec((84, 84, 4), "uint8", "image") if image else ObservationSpec((64,), "float32", "vector")
+spec = ObservationSpec((84, 84, 4), "uint8", "image") if image else ObservationSpec((256,), "float32", "vector")
 specs = Specs({"obs": spec}, ActionSpec("discrete", (), "int64", (2,)))
 config = ReplayBuffer.Config(**settings)
 latent = {"latent": np.ones((2, latent_size), np.float32)} if latent_size else {}
@@ -71,7 +71,7 @@ print(json.dumps({"taken": resident() - before, "forecast": forecast, "torch": "
     ("settings", "image", "latent_size", "rows"),
     [
         ({"capacity": 20_000, "stacked_frames": 4, "chunk_rows": 2000}, True, 0, 24_000),
-        ({"capacity": 200_000, "sampler": {"kind": "prioritised"}, "annotation_dtype": "float16"}, False, 64, 210_000),
+        ({"capacity": 60_000, "sampler": {"kind": "prioritised"}, "annotation_dtype": "float16"}, False, 128, 70_000),
     ],
     ids=["frames", "latents and priorities"],
 )

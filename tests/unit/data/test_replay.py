@@ -320,8 +320,8 @@ def test_the_forecast_is_what_a_full_buffer_takes(dtype: str) -> None:
     buffer = make_buffer(36, annotation_dtype=dtype)
     latent = {"latent": np.ones((2, 3), np.float32)}
     buffer.write_back(WriteBack(buffer.rows.ids[:2], latent))
-    # obs 8, reward 4, four flags 4, action 8, value 4, and the latent
-    assert buffer.memory_bytes == 72 * (28 + 3 * np.dtype(dtype).itemsize)
+    # obs 8, reward 4, four flags 4 and once more as bits, action 8, value 4, and the latent
+    assert buffer.memory_bytes == 72 * (29 + 3 * np.dtype(dtype).itemsize)
     extras = {"value": np.zeros(2, np.float32)}
     assert forecast_bytes(buffer.config, SPECS, 2, extras, latent) == buffer.memory_bytes
 
