@@ -100,8 +100,8 @@ def check_overfit(session: Session, hook: str, batch: Batch) -> tuple[str, str]:
         return "info", f"Repeated updates on the first batch reduce its loss: {numbers}."
     return "warning", (
         f"Repeated updates on the first batch do not reduce its loss: {numbers}. Look at debug/layers.jsonl for layers "
-        "without gradients, and try another algorithm.learning_rate. (Where targets follow the algorithm's own values, as "
-        "in short rollouts, a loss may also rise before it falls.)"
+        "without gradients, and try another algorithm.learning_rate. (Where targets follow the algorithm's own values, "
+        "as in short rollouts, a loss may also rise before it falls.)"
     )
 
 
