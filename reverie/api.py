@@ -94,13 +94,16 @@ def train(
     """
     from reverie import backend
     from reverie.config.files import config_to_yaml
+    from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
     from reverie.runs.folder import create_run, find_run, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
+    from reverie.training.preflight import check_start
 
     config = make_config(spec, presets_and_overrides, seed, steps)
     backend.check_device(config.backend.device)  # before there is a folder that nothing can be trained in
+    check_start(config, make_specs(config.env))
     weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
     if weights is not None:

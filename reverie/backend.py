@@ -116,3 +116,14 @@ def module_state(module: torch.nn.Module) -> State:
 def load_module_state(module: torch.nn.Module, state: State) -> None:
     """Copy arrays into a module in place; names and shapes must match."""
     module.load_state_dict({key: torch.as_tensor(value) for key, value in state.items()})
+
+
+def modules_of(owner: Any) -> dict[str, torch.nn.Module]:
+    """The networks that an object holds, by the names of its attributes."""
+    return {name: value for name, value in vars(owner).items() if isinstance(value, torch.nn.Module)}
+
+
+def count_parameters(owner: Any) -> int:
+    """How many numbers its networks learn; 0 for one without networks."""
+    found = {id(p): p for module in modules_of(owner).values() for p in module.parameters() if p.requires_grad}
+    return sum(parameter.numel() for parameter in found.values())

@@ -12,6 +12,7 @@ from reverie.envs.config import EnvConfig
 from reverie.log.rules import MetricRule
 from reverie.log.wandb import WandbConfig
 from reverie.training.phases import Phase
+from reverie.training.rules import MonitorConfig
 
 SCHEMA_VERSION = 1
 
@@ -80,6 +81,15 @@ class CheckpointConfig(Config):
     """Also keep one checkpoint per this many env steps; 0 keeps none."""
 
 
+class PreflightConfig(Config):
+    """The look at the run and the machine before the first step. None of this changes a result."""
+
+    enabled: bool = True
+    """Whether there is one."""
+    probe: bool = True
+    """Whether a throw-away copy of the run is tried for about a second, to tell its speed."""
+
+
 class RunConfig(Config):
     """A whole run."""
 
@@ -105,6 +115,12 @@ class RunConfig(Config):
     """What is written while training."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When the run is saved."""
+    preflight: PreflightConfig = PreflightConfig()
+    """The look at the run before it starts."""
+    monitor: MonitorConfig = MonitorConfig()
+    """What the run is watched for."""
+    debug: bool = False
+    """Look closely: envs in this process, anomaly detection, statistics of layers, a profile. Bits may differ."""
     horizon_steps: int = Field(0, ge=0)
     """Env steps over which schedules run, fixed when the run is created; 0 takes the budget of the phases."""
     early_stop: Literal["off", "solved"] = "off"

@@ -109,6 +109,11 @@ def known_kinds_only() -> Iterator[None]:
         _foreign_allowed.reset(token)
 
 
+def allows_foreign() -> bool:
+    """Whether what a config names outside of Reverie may be used here."""
+    return _foreign_allowed.get()
+
+
 def load(group: str, kind: str) -> Any:
     """The class behind a kind."""
     target = _TABLE[group].get(kind)

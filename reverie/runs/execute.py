@@ -17,17 +17,23 @@ from reverie.log.loggers import RunInfo, make_loggers
 from reverie.log.progress import quiet_progress, shown_in
 from reverie.log.rules import Rules
 from reverie.log.sinks import JsonlSink, cut_back
+from reverie.log.webhook import make_webhook
 from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
 from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
-from reverie.runs.storage import explain_write_errors
-from reverie.training.evaluator import EvaluationStopped
+from reverie.runs.storage import explain_write_errors, write_tree
+from reverie.training.evaluator import EvaluationStopped, Evaluator
+from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
-from reverie.training.orchestrator import Orchestrator
+from reverie.training.machine import is_debugged
+from reverie.training.orchestrator import CyclePart, Orchestrator
+from reverie.training.preflight import examine_session, report_lines
 from reverie.training.session import Session
+
+FAILED_BATCH = "failed_batch"
 
 
 class Execution:
@@ -56,11 +62,12 @@ class Execution:
             self.before_start()
             cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
             self._add_loggers(session)
+            self._add_webhook(session)
             self._introduce(session, (f"env snapshots: {environment}", *notes))
             request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
-            orchestrator = Orchestrator(session, evaluator, [checkpointer.shelf, checkpointer], request)
+            orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
             try:
                 self._run(orchestrator, checkpointer, request)
             except BaseException:
@@ -101,9 +108,31 @@ class Execution:
         self.console.say(f"{self.folder.path}: {config.env.id} with {config.algorithm.kind}, seed {config.seed}{where}")
         for note in notes:
             self.console.say(note)
+        self.folder.write_status(state="running")
+        if config.preflight.enabled and not steps:
+            probe = build if config.preflight.probe and not self.quiet else None  # nobody to tell: no waiting
+            for line in report_lines(examine_session(session, self.folder.path, probe)):
+                self.console.say(line)
+        if is_debugged() and not config.debug:
+            self.console.say("A debugger is attached; --debug keeps the envs in this process and looks closer.")
         title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
         self.console.start(title, step_budget(config.phases))
-        self.folder.write_status(state="running")
+
+    def _add_webhook(self, session: Session) -> None:
+        setting = self.config.monitor.webhook
+        sink = make_webhook(setting, self.folder.name, self.console.say) if setting else None
+        if sink is not None:
+            session.recorder.sinks.insert(0, sink)  # closed first: it may still have something to say
+
+    def _make_orchestrator(
+        self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
+    ) -> Orchestrator:
+        parts: list[CyclePart] = [checkpointer.shelf, checkpointer]
+        if not self.config.debug:
+            return Orchestrator(session, evaluator, parts, request)
+        from reverie.training.debug import DebugOrchestrator
+
+        return DebugOrchestrator(session, evaluator, parts, request, self.folder.path)
 
     def _add_loggers(self, session: Session) -> None:
         """The sinks of the config; only now, when the files hold what the run goes on from."""
@@ -117,6 +146,8 @@ class Execution:
             with self._explaining():
                 self.state = "finished" if orchestrator.run() else "stopped"
         except Exception as error:
+            if isinstance(error, NotFiniteError):
+                self._keep_batch(error, session)
             with suppress(OSError):  # the log may lie on the disk that failed
                 self._save_after(error, orchestrator, checkpointer)
             raise
@@ -159,6 +190,13 @@ class Execution:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
         if self.resume_command not in getattr(error, "fix", ""):
             self.console.say(f"Nothing up to the last checkpoint is lost; go on with: {self.resume_command}")
+
+    def _keep_batch(self, error: NotFiniteError, session: Session) -> None:
+        """Save the batch that spoilt an update, and tell."""
+        with suppress(OSError):
+            write_tree(self.folder.path / FAILED_BATCH, error.record())
+            error.message += f" The batch is in {FAILED_BATCH}.safetensors and {FAILED_BATCH}.json of the run."
+        session.recorder.alert("error", "not_finite", f"{error.message} {error.fix}")
 
     def _explaining(self) -> AbstractContextManager[None]:
         return explain_write_errors(self.folder.path, self.resume_command)
