@@ -99,6 +99,13 @@ class Agent:
         self._rng = make_generator(0, "agent")
         self.reset()
 
+    def make_env(self, render_mode: str | None = None) -> Any:
+        """The Gymnasium env that the agent was trained on, with the run's wrappers: its observations fit."""
+        from reverie.envs.config import EnvConfig
+        from reverie.envs.make import make_env
+
+        return make_env(EnvConfig.model_validate(self.about["env"]), render_mode)
+
     def reset(self) -> None:
         """Call at the start of every episode; forgets what happened before."""
         self._carry = self.policy.initial_carry(1)

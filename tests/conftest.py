@@ -24,6 +24,7 @@ EXTRAS = {
     "minigrid": "minigrid",
     "mujoco": "mujoco",
     "tensorboard": "tensorboard",
+    "video": "imageio_ffmpeg",
     "wandb": "wandb",
 }
 """The module that shows whether an optional extra is installed."""

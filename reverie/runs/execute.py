@@ -19,6 +19,7 @@ from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.storage import explain_write_errors
+from reverie.runs.videos import Videos
 from reverie.training.evaluator import EvaluationStopped
 from reverie.training.interrupt import StopRequest, catch_signals
 from reverie.training.orchestrator import Orchestrator
@@ -56,7 +57,10 @@ class Execution:
             request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
-            orchestrator = Orchestrator(session, evaluator, [checkpointer.shelf, checkpointer], request)
+            self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request)
+            self.videos.begin(session)
+            parts = [checkpointer.shelf, checkpointer, self.videos]
+            orchestrator = Orchestrator(session, evaluator, parts, request)
             try:
                 self._run(orchestrator, checkpointer, request)
             except BaseException:
@@ -126,6 +130,7 @@ class Execution:
                 return
             self.folder.write_status(final_score=summary["return_mean"])
         checkpointer.shelf.save(session, "final")
+        self.videos.finish(session)
         self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
 
     def _save_after(self, error: Exception, orchestrator: Orchestrator, checkpointer: Checkpointer) -> None:
