@@ -1,4 +1,4 @@
-"""Pictures of an env: whether there are any, how fast they follow each other, and what drawing needs without a screen."""
+"""Pictures of an env: whether there are any, how fast they follow each other, and how to draw without a screen."""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ LONG_SIDE = 512
 """Pictures are enlarged as long as neither side becomes longer than this."""
 LEAST_WIDTH = 320
 """Narrower pictures stand in the middle of a frame of this width, so that the strip can be read."""
+WIDE_TEXT = "return -1,000.0"
+"""A title is drawn where texts as wide as this fit on both sides of it."""
 BACKGROUND, TRACK, ACCENT = (17, 19, 26), (44, 48, 60), (94, 173, 255)
 BRIGHT, DIM = (242, 244, 248), (150, 157, 172)
 
@@ -42,24 +44,57 @@ class Canvas:
 
     def __init__(self, title: str = "") -> None:
         self.title = title
-        self._size: tuple[int, int] | None = None
+        self._frame = np.empty((0, 0, 3), np.uint8)
+        self._inside = self._frame
+        self._strip = Strip(LEAST_WIDTH, "")
 
     def draw(self, picture: Any, caption: Caption) -> Array:
-        """A frame (H, W, 3) of uint8, in memory of its own."""
-        image = Image.fromarray(as_picture(picture))
-        if self._size is None:
-            factor = max(1, LONG_SIDE // max(image.size))
-            self._size = (image.width * factor, image.height * factor)
-        if image.size != self._size:
-            image = image.resize(self._size, Image.Resampling.NEAREST)
-        width, height = _even(max(LEAST_WIDTH, image.width)), _even(image.height)
-        strip = draw_strip(width, caption, self.title)
-        frame = np.empty((height + strip.shape[0], width, 3), np.uint8)
-        frame[:height] = BACKGROUND
-        left = (width - image.width) // 2
-        frame[: image.height, left : left + image.width] = image
-        frame[height:] = strip
-        return frame
+        """A frame (H, W, 3) of uint8, good until the next one is drawn into the same memory."""
+        array = as_picture(picture)
+        if not self._frame.size:
+            self._prepare(array.shape[0], array.shape[1])
+        if array.shape != self._inside.shape:
+            size = (self._inside.shape[1], self._inside.shape[0])
+            array = np.asarray(Image.fromarray(np.ascontiguousarray(array)).resize(size, Image.Resampling.NEAREST))
+        self._inside[:] = array
+        self._frame[-self._strip.height :] = self._strip.draw(caption)
+        return self._frame
+
+    def _prepare(self, height: int, width: int) -> None:
+        factor = max(1, LONG_SIDE // max(height, width))
+        height, width = height * factor, width * factor
+        whole = _even(max(LEAST_WIDTH, width))
+        self._strip = Strip(whole, self.title)
+        self._frame = np.empty((_even(height) + self._strip.height, whole, 3), np.uint8)
+        self._frame[:] = BACKGROUND
+        left = (whole - width) // 2
+        self._inside = self._frame[:height, left : left + width]
+
+
+class Strip:
+    """The strip below the picture: how far the episode is as a line, the return, a title, the step."""
+
+    def __init__(self, width: int, title: str) -> None:
+        self.width, self.height = width, _even(max(36, width // 13))
+        self._line = max(2, self.height // 16)
+        self._margin, self._middle = self.height // 3, (self.height + self._line) / 2
+        self._font = _font(round(self.height * 0.42))
+        self._empty = Image.new("RGB", (width, self.height), BACKGROUND)
+        draw = ImageDraw.Draw(self._empty)
+        draw.rectangle((0, 0, width, self._line - 1), fill=TRACK)
+        sides = draw.textlength(WIDE_TEXT, self._font) + 2 * self._margin
+        if draw.textlength(title, self._font) + 2 * sides <= width:
+            draw.text((width / 2, self._middle), title, DIM, self._font, anchor="mm")
+
+    def draw(self, caption: Caption) -> Image.Image:
+        image = self._empty.copy()
+        draw = ImageDraw.Draw(image)
+        done = round(min(1.0, caption.share) * self.width)
+        if done:
+            draw.rectangle((0, 0, done - 1, self._line - 1), fill=ACCENT)
+        draw.text((self._margin, self._middle), caption.left, BRIGHT, self._font, anchor="lm")
+        draw.text((self.width - self._margin, self._middle), caption.right, DIM, self._font, anchor="rm")
+        return image
 
 
 def as_picture(picture: Any) -> Array:
@@ -72,26 +107,7 @@ def as_picture(picture: Any) -> Array:
         raise VideoError(f"render() gave {what} instead of a picture.", "It should be (height, width, 3) of uint8.")
     if array.dtype != np.uint8:
         array = np.clip(array, 0, 255).astype(np.uint8)
-    array = np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array[..., :3]
-    return np.ascontiguousarray(array)
-
-
-def draw_strip(width: int, caption: Caption, title: str) -> Array:
-    """The strip below the picture: how far the episode is as a line, the return, a title, the step."""
-    height = _even(max(36, width // 13))
-    image = Image.new("RGB", (width, height), BACKGROUND)
-    draw = ImageDraw.Draw(image)
-    line = max(2, height // 16)
-    draw.rectangle((0, 0, width, line - 1), fill=TRACK)
-    if caption.share > 0:
-        draw.rectangle((0, 0, round(min(1.0, caption.share) * width) - 1, line - 1), fill=ACCENT)
-    font, margin, middle = _font(round(height * 0.42)), height // 3, (height + line) / 2
-    draw.text((margin, middle), caption.left, BRIGHT, font, anchor="lm")
-    draw.text((width - margin, middle), caption.right, DIM, font, anchor="rm")
-    sides = max(draw.textlength(text, font) for text in (caption.left, caption.right))
-    if title and draw.textlength(title, font) + 2 * (sides + 2 * margin) <= width:
-        draw.text((width / 2, middle), title, DIM, font, anchor="mm")
-    return np.asarray(image)
+    return np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array[..., :3]
 
 
 def as_return(total: float) -> str:

@@ -25,9 +25,16 @@ ENDINGS = (".mp4", ".gif")
 FEWEST_CENTISECONDS = 2
 """Browsers slow a GIF with a shorter delay than this down to ten frames per second."""
 
+PIPE_BYTES = 1 << 20
+"""Room for about a frame: with the usual 64 kB, both sides would wake each other a dozen times per frame."""
+
+
+class ViewerLeft(Exception):
+    """Whoever watches has had enough."""
+
 
 class FrameSink(Protocol):
-    """Takes frames of one size (H, W, 3), one after the other."""
+    """Takes frames of one size (H, W, 3), one after the other; a window raises ViewerLeft when it is closed."""
 
     def add(self, frame: Array) -> None: ...
 
@@ -75,7 +82,7 @@ class Mp4Writer:
             self._process = self._start(frame.shape[1], frame.shape[0])
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(frame.data)
+            _write_all(self._process.stdin, frame)
         except BrokenPipeError:
             self.finish()  # which tells why ffmpeg has gone
             raise
@@ -85,10 +92,7 @@ class Mp4Writer:
         if self._process is None:
             raise VideoError("There was no frame to write.")
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass
+        self._process.stdin.close()
         if code := self._process.wait():
             self._complaints.seek(0)
             lines = self._complaints.read().decode(errors="replace").strip().splitlines()
@@ -110,7 +114,10 @@ class Mp4Writer:
         words = ["-y", "-nostdin", "-loglevel", "error", *source, "-an", *codec, *colours]
         command = [self._ffmpeg, *words, "-movflags", "+faststart", "-f", "mp4", str(self.path)]
         # In a session of its own, so that Ctrl-C in the terminal is left to us.
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=self._complaints, start_new_session=True)
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stderr=self._complaints, start_new_session=True,
+            bufsize=0, pipesize=PIPE_BYTES,
+        )  # fmt: skip
 
 
 class GifWriter:
@@ -134,6 +141,12 @@ class GifWriter:
 
     def close(self) -> None:
         self._frames = []
+
+
+def _write_all(pipe: IO[bytes], frame: Array) -> None:
+    rest = memoryview(frame).cast("B")
+    while rest:
+        rest = rest[pipe.write(rest) :]
 
 
 def _find_ffmpeg() -> str:

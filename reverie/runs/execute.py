@@ -59,8 +59,7 @@ class Execution:
             stack.callback(evaluator.close)
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request)
             self.videos.begin(session)
-            parts = [checkpointer.shelf, checkpointer, self.videos]
-            orchestrator = Orchestrator(session, evaluator, parts, request)
+            orchestrator = Orchestrator(session, evaluator, [checkpointer.shelf, checkpointer, self.videos], request)
             try:
                 self._run(orchestrator, checkpointer, request)
             except BaseException:

@@ -23,7 +23,7 @@ from reverie.envs.render import explain_drawing
 from reverie.envs.vector import SyncVector
 from reverie.log.frames import Canvas, Caption, VideoError, as_return
 from reverie.log.progress import Task, progress
-from reverie.log.video import FrameSink
+from reverie.log.video import FrameSink, ViewerLeft
 from reverie.policy import Policy
 from reverie.training.evaluator import EvaluationStopped, StopCheck, never
 
@@ -32,10 +32,6 @@ MOST_FPS = 30.0
 """Faster envs have steps left out: the eye does not miss them, and drawing is most of the cost."""
 HELD_SECONDS = 1.0
 """How long the last frame of an episode stays."""
-
-
-class StopFilming(Exception):
-    """Whoever watches has had enough."""
 
 
 class Actor(Protocol):
@@ -147,7 +143,7 @@ class _Stage:
         try:
             while self.scene.episodes is None or len(takes) < self.scene.episodes:
                 takes.append(self._play_one(len(takes), sink, task))
-        except StopFilming:
+        except ViewerLeft:
             pass
         return takes
 
@@ -174,7 +170,7 @@ class _Stage:
         """Draw what the env looks like now, unless the film is long enough already."""
         if self.frames >= self.scene.max_frames:
             return
-        several = f"episode {number + 1}   " if self.scene.episodes != 1 else ""
+        several = f"{number + 1}:  " if self.scene.episodes != 1 else ""
         share = length / self.limit if self.limit else 0.0
         caption = Caption(f"return {as_return(total)}", f"{several}step {length:,}", share)
         self._last = self.canvas.draw(self._picture(), caption)

@@ -99,7 +99,9 @@ class Videos:
         clock = session.counters.clock()
         about = {"policy": "final", "env_steps": clock.env_steps, "updates": clock.updates}
         if not self._has("last", about):
-            self._film("last", session.policy, clock, about)
+            # Drawing actions may change the state of an algorithm (counts of visits), which must stay the run's own.
+            policy = session.policy.copy() if self.config.evaluate.sample else session.policy
+            self._film("last", policy, clock, about)
 
     def _film_best(self, session: Session) -> None:
         name, score = self._best
