@@ -48,6 +48,15 @@ def _global_generators_untouched() -> Iterator[None]:
         pytest.fail(f"drew from the global generator of {', '.join(drawn)}; use a named stream instead")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_videos_by_default() -> Iterator[None]:
+    """Runs are filmed where a test asks for it; filming each of them would take longer than all the training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reverie.config.resolve.can_film", lambda env: False)
+        patch.setattr("reverie.runs.videos.can_film", lambda env: False)
+        yield
+
+
 @pytest.fixture
 def runs_dir(tmp_path: Path) -> Path:
     """An empty folder for run folders."""

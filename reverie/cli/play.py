@@ -151,8 +151,8 @@ def _show(cast: Cast, episodes: int, fps: float | None) -> None:
     from reverie.log.window import open_window
     from reverie.runs.film import film
 
-    endless = 10**9
-    takes = film(cast.actor, cast.scene(episodes, fps, endless), lambda speed: open_window(cast.title, speed))
+    scene = cast.scene(episodes, fps, max_frames=10**9)
+    takes = film(cast.actor, scene, lambda speed: open_window(cast.title, speed), quiet=True)
     _report([take.total for take in takes])
 
 

@@ -21,7 +21,7 @@ LONG_SIDE = 512
 LEAST_WIDTH = 320
 """Narrower pictures stand in the middle of a frame of this width, so that the strip can be read."""
 WIDE_TEXT = "return -1,000.0"
-"""A title is drawn where texts as wide as this fit on both sides of it."""
+"""A title, or at least its first word, is drawn where texts as wide as this fit on both sides of it."""
 BACKGROUND, TRACK, ACCENT = (17, 19, 26), (44, 48, 60), (94, 173, 255)
 BRIGHT, DIM = (242, 244, 248), (150, 157, 172)
 
@@ -82,9 +82,10 @@ class Strip:
         self._empty = Image.new("RGB", (width, self.height), BACKGROUND)
         draw = ImageDraw.Draw(self._empty)
         draw.rectangle((0, 0, width, self._line - 1), fill=TRACK)
-        sides = draw.textlength(WIDE_TEXT, self._font) + 2 * self._margin
-        if draw.textlength(title, self._font) + 2 * sides <= width:
-            draw.text((width / 2, self._middle), title, DIM, self._font, anchor="mm")
+        room = width - 2 * (draw.textlength(WIDE_TEXT, self._font) + 2 * self._margin)
+        fitting = [text for text in (title, title.partition(" ")[0]) if draw.textlength(text, self._font) <= room]
+        if fitting:
+            draw.text((width / 2, self._middle), fitting[0].rstrip(","), DIM, self._font, anchor="mm")
 
     def draw(self, caption: Caption) -> Image.Image:
         image = self._empty.copy()
@@ -99,7 +100,7 @@ class Strip:
 
 def as_picture(picture: Any) -> Array:
     """What ``render()`` gave as (H, W, 3) of uint8; VideoError if it is no picture."""
-    array = np.asarray(picture)
+    array = picture if isinstance(picture, np.ndarray) else np.zeros(0)
     if array.ndim == 2:
         array = array[..., None]
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4) or not array.size or array.dtype == object:

@@ -57,14 +57,13 @@ def open_video(path: Path, fps: float) -> Iterator[FrameSink]:
         try:
             yield writer
             writer.finish()
+            os.replace(temporary, path)
         finally:
             writer.close()
-        os.replace(temporary, path)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or str(error)
         raise VideoError(f"'{path}' could not be written: {reason}.", "Make room, or choose another --out.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class Mp4Writer:

@@ -57,7 +57,7 @@ class Execution:
             request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
-            self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request)
+            self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
             self.videos.begin(session)
             orchestrator = Orchestrator(session, evaluator, [checkpointer.shelf, checkpointer, self.videos], request)
             try:

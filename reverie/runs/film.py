@@ -12,8 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
 from reverie.core.errors import ReverieError
 from reverie.core.rng import derive_seed, make_generator
 from reverie.core.specs import Specs
@@ -109,7 +107,7 @@ class Take:
 OpenSink = Callable[[float], AbstractContextManager[FrameSink]]
 
 
-def film(actor: Actor, scene: Scene, open_sink: OpenSink) -> list[Take]:
+def film(actor: Actor, scene: Scene, open_sink: OpenSink, quiet: bool = False) -> list[Take]:
     """Play and film the scene; ``open_sink`` is given the frames per second. VideoError says why it cannot be."""
     try:
         vector = SyncVector(scene.env, scene.seed, STREAM, 1, render_mode="rgb_array")
@@ -118,10 +116,14 @@ def film(actor: Actor, scene: Scene, open_sink: OpenSink) -> list[Take]:
         raise VideoError(f"{scene.env.id} cannot be drawn: {reason}", explain_drawing(error)) from error
     try:
         stage = _Stage(actor, scene, vector)
-        with open_sink(stage.fps) as sink, progress(f"filming {scene.env.id}", stage.expected_steps) as task:
+        with open_sink(stage.fps) as sink, _progress(stage, quiet) as task:
             return stage.play(sink, task)
     finally:
         vector.close()
+
+
+def _progress(stage: _Stage, quiet: bool) -> AbstractContextManager[Task]:
+    return progress(f"filming {stage.scene.env.id}", stage.expected_steps, quiet)
 
 
 class _Stage:
@@ -179,7 +181,7 @@ class _Stage:
 
     def _picture(self) -> Any:
         try:
-            return np.asarray(self.vector.render())
+            return self.vector.render()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise VideoError(f"{self.scene.env.id} failed to draw: {reason}", explain_drawing(error)) from error

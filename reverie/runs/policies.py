@@ -90,6 +90,8 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
     """The ``best`` or ``final`` policy, or that of a checkpoint, named by its env steps or its folder."""
     if which in ("best", "final"):
         return load_policy(run, which)
+    if not which[:1].isdigit():
+        raise RunError(f"There is no policy '{which}'.", "Take best, final or the env steps of a checkpoint.")
     from reverie.config.build import build_policy
     from reverie.config.files import read_config
     from reverie.runs.checkpoint import CheckpointFolder

@@ -40,12 +40,14 @@ class Videos:
         shelf: PolicyShelf,
         say: Callable[[str], None],
         should_stop: StopCheck = never,
+        quiet: bool = False,
     ) -> None:
         self.config = config
         self.run = folder
         self.shelf = shelf
         self.say = say
         self.should_stop = should_stop
+        self.quiet = quiet
         enabled = config.video.enabled
         self.is_on = can_film(config.env) if enabled == "auto" else enabled
         self.evaluations = 0
@@ -124,7 +126,7 @@ class Videos:
             max_frames=config.video.max_frames, fps=config.video.fps, should_stop=self.should_stop,
         )  # fmt: skip
         actor = PolicyActor(policy, config.seed, clock, config.evaluate.sample)
-        (take,) = film(actor, scene, lambda fps: open_video(path, fps))
+        (take,) = film(actor, scene, lambda fps: open_video(path, fps), self.quiet)
         place = {"env": config.env.id, "env_steps": clock.env_steps, "seed": config.seed}
         self._install(name, path, {**place, **take.to_json(), **about})
 
