@@ -13,7 +13,7 @@ from reverie.envs.make import make_env, max_episode_steps_of
 from reverie.envs.render import render_fps
 from reverie.log.frames import Canvas, Caption, as_return
 from reverie.log.video import ViewerLeft
-from reverie.log.window import Window, open_window
+from reverie.log.window import IDLE_FPS, Window, open_window
 
 MOST_FPS = 60.0
 
@@ -30,6 +30,7 @@ def play_by_hand(
             game = _Game(env, Keyboard(keys, env.action_space), window, config.id)
             while episodes is None or len(returns) < episodes:
                 returns.append(game.play(derive_seed(seed, "by hand", len(returns))))
+                game.rest()
     except ViewerLeft:
         pass
     finally:
@@ -44,7 +45,7 @@ class _Game:
         self.limit = max_episode_steps_of(env) or 0
 
     def play(self, seed: int) -> float:
-        """One episode from its first to its last frame, which stays for a second."""
+        """One episode; its return."""
         self.env.reset(seed=seed)
         total, length, is_over = 0.0, 0, False
         self._show(total, length)
@@ -53,10 +54,13 @@ class _Game:
             _, reward, terminated, truncated, _ = self.env.step(action)
             total, length, is_over = total + float(reward), length + 1, bool(terminated or truncated)
             self._show(total, length, " (over)" if is_over else "")
-        for _ in range(60):
+        return total
+
+    def rest(self) -> None:
+        """Leave the last frame for a second, so that one sees how it ended."""
+        for _ in range(IDLE_FPS):
             self.window.wait()
         self.window.take_tapped()
-        return total
 
     def _ask(self) -> Any:
         """What the person does now; a game in turns waits for a key that goes down."""

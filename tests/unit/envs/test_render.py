@@ -12,7 +12,6 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.render import can_draw, has_screen, prepare_drawing
 
 
-
 def test_which_envs_draw() -> None:
     assert can_draw(EnvConfig(id="CartPole-v1"))
     assert not can_draw(EnvConfig(id="Reverie/Constant-v0"))
@@ -28,9 +27,7 @@ def test_which_envs_draw() -> None:
         ({"DISPLAY": ":0", "SDL_VIDEODRIVER": "dummy"}, False),
     ],
 )
-def test_a_screen_is_found(
-    variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_screen_is_found(variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     _surround(monkeypatch, variables)
     assert has_screen() == expected

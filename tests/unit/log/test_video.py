@@ -36,6 +36,12 @@ def write(path: Path, pictures: list[Array], fps: float = 10) -> None:
             sink.add(picture)
 
 
+def break_off(path: Path, error: BaseException) -> None:
+    with open_video(path, 10) as sink:
+        sink.add(frames(1)[0])
+        raise error
+
+
 @pytest.mark.needs("video")
 def test_an_mp4_can_be_read_again(tmp_path: Path) -> None:
     written = frames(12)
@@ -65,9 +71,8 @@ def test_a_gif_can_be_read_again(tmp_path: Path) -> None:
 def test_a_failure_on_the_way_leaves_what_was_there(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     path.write_text("older")
-    with pytest.raises(ZeroDivisionError), open_video(path, 10) as sink:
-        sink.add(frames(1)[0])
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        break_off(path, ZeroDivisionError())
     with pytest.raises(VideoError, match="no frame"), open_video(path, 10):
         pass
     assert path.read_text() == "older"
@@ -77,7 +82,7 @@ def test_a_failure_on_the_way_leaves_what_was_there(tmp_path: Path, ending: str)
 @pytest.mark.needs("video")
 def test_a_broken_encoder_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "ffmpeg"
-    broken.write_text("#!/bin/sh\nread nothing\necho 'first line' >&2\necho 'the codec is gone' >&2\nexit 3\n")
+    broken.write_text("#!/bin/sh\nhead -c 10 > /dev/null\necho 'first line' >&2\necho 'the codec is gone' >&2\nexit 3\n")
     broken.chmod(broken.stat().st_mode | stat.S_IEXEC)
     monkeypatch.setattr(video, "_find_ffmpeg", lambda: str(broken))
     with pytest.raises(VideoError, match=r"code 3\): the codec is gone"):
@@ -149,7 +154,6 @@ def test_ffmpeg_does_not_outlive_a_film_that_broke_off(tmp_path: Path, monkeypat
         return started[0]
 
     monkeypatch.setattr(video.Mp4Writer, "_start", start)
-    with pytest.raises(KeyboardInterrupt), open_video(tmp_path / "a.mp4", 10) as sink:
-        sink.add(frames(1)[0])
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        break_off(tmp_path / "a.mp4", KeyboardInterrupt())
     assert started[0].returncode is not None
