@@ -14,6 +14,7 @@ from reverie.core import registry
 if TYPE_CHECKING:
     from reverie.config.schema import RunConfig
     from reverie.policy import Agent
+    from reverie.runs.record import Recording
     from reverie.runs.verify import Verdict
 
 Which = Literal["best", "final"]
@@ -135,7 +136,7 @@ def resume(
     folder = RunFolder(find_run(name, Path(runs_dir)))
     if not trust:
         refuse_links(folder.path)
-    with _trusting(trust):
+    with trusting(trust):
         execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
 
@@ -151,7 +152,7 @@ def verify(
     from reverie.runs.verify import verify_run
 
     folder = RunFolder(find_run(name, Path(runs_dir)))
-    with _trusting(trust):
+    with trusting(trust):
         return list(verify_run(folder, segments))
 
 
@@ -168,7 +169,7 @@ def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "run
     from reverie.runs.policies import load_policy
 
     path = find_run(name, Path(runs_dir))
-    with _trusting(trust):
+    with trusting(trust):
         policy, about = load_policy(path, which)
         env = make_env(EnvConfig.model_validate(about["env"]))
     env.close()
@@ -199,7 +200,7 @@ def evaluate(
     from reverie.training.evaluator import summarise
 
     path = find_run(name, Path(runs_dir))
-    with _trusting(trust), quiet_progress(quiet):
+    with trusting(trust), quiet_progress(quiet):
         config = read_config(path / "config.yaml")
         policy, about = load_policy(path, which)
         settings = config.evaluate.model_copy(update={"sample": sample})
@@ -213,6 +214,36 @@ def evaluate(
     return {"run": path.name, "policy": which, "seed": config.seed, **summary, "episodes": episodes}
 
 
+def record(
+    name: str = "@last",
+    episodes: int = 1,
+    which: str = "best",
+    out: str | Path | None = None,
+    gif: bool = False,
+    seed: int | None = None,
+    sample: bool = False,
+    fps: float | None = None,
+    max_frames: int | None = None,
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> Recording:
+    """Film episodes of a run's policy; the file's ``path`` and the ``returns`` are in what is returned.
+
+    ``which`` is best, final or the env steps of a checkpoint. ``out`` ends with .mp4 (which needs the extra video) or
+    .gif; without it the file goes to the run's folder of videos. ``seed`` chooses other episodes than evaluations had.
+    """
+    from reverie.runs.folder import find_run, refuse_links
+    from reverie.runs.record import Cast, choose_path, record_file
+
+    run = find_run(name, Path(runs_dir))
+    path = choose_path(run / "videos", f"record-{which}", Path(out) if out else None, gif)
+    if out is None and not trust:
+        refuse_links(run)
+    with trusting(trust):
+        cast = Cast.of_run(run, which, seed, sample)
+        return record_file(cast, path, episodes, fps, max_frames)
+
+
 def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:
     """A run by its name, a unique beginning of it, its path, ``@last`` or ``@best``."""
     from reverie.runs.folder import RunFolder, find_run
@@ -221,5 +252,6 @@ def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:
     return Run(path, RunFolder(path).status()["state"])
 
 
-def _trusting(trust: bool) -> AbstractContextManager[None]:
+def trusting(trust: bool) -> AbstractContextManager[None]:
+    """A block in which a run may import code of its own only if it is trusted."""
     return nullcontext() if trust else registry.known_kinds_only()

@@ -15,6 +15,7 @@ from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
 from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
+from reverie.core.types import State
 from reverie.data.normaliser import Normaliser
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
@@ -97,6 +98,19 @@ def build_evaluator(config: RunConfig) -> Evaluator:
     """An evaluator for this run; native vectors cannot start chosen episodes, so it plays on sync ones."""
     env = config.env.model_copy(update={"vector": "sync"}) if config.env.vector == "native" else config.env
     return Evaluator(config.evaluate, config.seed, lambda num_envs: make_vector(env, config.seed, "evaluate", num_envs))
+
+
+def build_policy(config: RunConfig, algorithm: State, normaliser: State) -> Policy:
+    """The policy of a run as these states of its parts have it, without the rest of the run."""
+    specs = make_specs(config.env)
+    policy = Policy(
+        _make_algorithm(config, specs, Streams(config.seed)),
+        Normaliser(config.normaliser, specs, config.env.num_envs),
+        specs,
+    )
+    policy.algorithm.load_state(algorithm)
+    policy.normaliser.load_state(normaliser)
+    return policy
 
 
 def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams) -> Algorithm:

@@ -90,6 +90,19 @@ class PreflightConfig(Config):
     """Whether a throw-away copy of the run is tried for about a second, to tell its speed."""
 
 
+class VideoConfig(Config):
+    """Videos of the best and the last policy. None of this changes a result."""
+
+    enabled: Literal["auto"] | bool = "auto"
+    """auto: if the extra video is installed and the env draws pictures."""
+    every_evaluations: int = Field(10, ge=0)
+    """Evaluations between two videos while the run trains; 0 makes them only at its end."""
+    max_frames: int = Field(1000, ge=1)
+    """Frames after which a video ends, even if its episode goes on."""
+    fps: float | None = Field(None, gt=0)
+    """Env steps per second; empty takes the env's own speed, and leaves out frames above 30 per second."""
+
+
 class RunConfig(Config):
     """A whole run."""
 
@@ -121,6 +134,8 @@ class RunConfig(Config):
     """What the run is watched for."""
     debug: bool = False
     """Look closely: envs in this process, anomaly detection, statistics of layers, a profile. Bits may differ."""
+    video: VideoConfig = VideoConfig()
+    """Videos of the best and the last policy."""
     horizon_steps: int = Field(0, ge=0)
     """Env steps over which schedules run, fixed when the run is created; 0 takes the budget of the phases."""
     early_stop: Literal["off", "solved"] = "off"

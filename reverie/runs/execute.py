@@ -25,6 +25,7 @@ from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.storage import explain_write_errors, write_tree
+from reverie.runs.videos import Videos
 from reverie.training.evaluator import EvaluationStopped, Evaluator
 from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
@@ -67,6 +68,8 @@ class Execution:
             request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
+            self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
+            self.videos.begin(session)
             orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
             try:
                 self._run(orchestrator, checkpointer, request)
@@ -127,7 +130,7 @@ class Execution:
     def _make_orchestrator(
         self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
     ) -> Orchestrator:
-        parts: list[CyclePart] = [checkpointer.shelf, checkpointer]
+        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.videos]
         if not self.config.debug:
             return Orchestrator(session, evaluator, parts, request)
         from reverie.training.debug import DebugOrchestrator
@@ -172,6 +175,7 @@ class Execution:
                 return
             self.folder.write_status(final_score=summary["return_mean"])
         checkpointer.shelf.save(session, "final")
+        self.videos.finish(session)
         self.console.stop()
         self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
 
