@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from reverie.core.contracts import Buffer, Controller, Vector
@@ -30,6 +32,8 @@ class Collector:
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
         self.parked: Array = np.zeros(vector.num_envs, bool)
         """Envs that have delivered their share of ``collect: {episodes}`` and only keep step with the others."""
+        self.env_seconds = 0.0
+        """Time that env steps have taken in this process; not saved, as nothing may depend on it."""
 
     @property
     def num_envs(self) -> int:
@@ -67,7 +71,8 @@ class Collector:
         self.restart()
 
     def state(self) -> State:
-        return {"now": dict(self.now), "carry": dict(self.carry), "returns": self.returns, "lengths": self.lengths}
+        returns, lengths = self.returns.copy(), self.lengths.copy()  # these go on in place
+        return {"now": dict(self.now), "carry": dict(self.carry), "returns": returns, "lengths": lengths}
 
     def load_state(self, state: State) -> None:
         self.now, self.carry = dict(state["now"]), dict(state["carry"])
@@ -83,19 +88,25 @@ class Collector:
         return {**row, "action": action, **extras}
 
     def _step(self, row: Row) -> None:
-        self._receive(self.vector.step(row["action"]), row["action"])
+        started = time.perf_counter()
+        arriving = self.vector.step(row["action"])
+        self.env_seconds += time.perf_counter() - started
+        self._receive(arriving, row["action"])
 
     def _receive(self, row: Row, previous_action: Array) -> None:
         self.now = {**row, "previous_action": previous_action}
         self.policy.normaliser.observe(row)
         first = row["is_first"]
-        self.returns = np.where(first, 0.0, self.returns + row["reward"])
-        self.lengths = np.where(first, 0, self.lengths + 1)
+        num_first = int(np.count_nonzero(first))
+        self.returns += row["reward"]
+        self.lengths += 1
+        if num_first:
+            self.returns[first] = self.lengths[first] = 0
         self.counters.rows += self.num_envs
-        self.counters.env_steps += self.num_envs - int(np.count_nonzero(first))
-        ended = is_last(row) & ~self.parked
-        if ended.any():
-            self._report_episodes(row, ended)
+        self.counters.env_steps += self.num_envs - num_first
+        ended = is_last(row)
+        if np.count_nonzero(ended):
+            self._report_episodes(row, ended & ~self.parked)
 
     def _report_episodes(self, row: Row, ended: Array) -> None:
         logs = [key for key in row if key.startswith("log/")]
