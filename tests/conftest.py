@@ -21,6 +21,7 @@ EXTRAS = {
     "box2d": "Box2D",
     "crafter": "crafter",
     "dm_control": "dm_control",
+    "minari": "minari",
     "minigrid": "minigrid",
     "mujoco": "mujoco",
     "tensorboard": "tensorboard",

@@ -67,9 +67,9 @@ def write_dataset(
     for episode in episodes:
         writer.add(episode)
     writer.flush()
-    if not writer.returns:
+    if not writer.chunks:
         raise RunError("There is no episode to write.", "Let the run collect at least one whole episode first.")
-    dataset = Dataset(folder, specs, env, origin, writer.chunks, writer.summary(), stacked)
+    dataset = Dataset(folder, specs, env, origin, writer.chunks, writer.tally.summary(), stacked)
     description = {
         "format": FORMAT, "specs": specs.to_json(), "env": env, "origin": origin, "chunks": writer.chunks,
         "summary": dataset.summary, "stacked": stacked,
@@ -89,7 +89,31 @@ def read_dataset(folder: Path) -> Dataset:
         specs = Specs.from_json(told["specs"])
         return Dataset(folder, specs, dict(told["env"]), str(told["origin"]), chunks, dict(told["summary"]), stacked)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"'{folder}' is not a dataset that can be read: {error}.", "Name the --out of an export.") from error
+        raise RunError(
+            f"'{folder}' is not a dataset that can be read: {error}.", "Name the --out of an export."
+        ) from error
+
+
+class Tally:
+    """Sums up episodes."""
+
+    def __init__(self) -> None:
+        self.returns: list[float] = []
+        self.lengths: list[int] = []
+        self.terminated = 0
+
+    def count(self, episode: Row) -> None:
+        self.returns.append(total_return(episode))
+        self.lengths.append(len(episode["reward"]) - 1)
+        self.terminated += int(episode["terminated"][-1])
+
+    def summary(self) -> dict[str, float]:
+        returns, lengths = np.array(self.returns), np.array(self.lengths)
+        return {
+            "episodes": len(returns), "rows": int(lengths.sum()) + len(lengths), "terminated": self.terminated,
+            "return_mean": float(returns.mean()), "return_min": float(returns.min()),
+            "return_max": float(returns.max()), "length_mean": float(lengths.mean()),
+        }  # fmt: skip
 
 
 class _Writer:
@@ -99,9 +123,7 @@ class _Writer:
         self.store = SealedStore(folder)
         self.stacked = stacked
         self.chunks: list[str] = []
-        self.returns: list[float] = []
-        self.lengths: list[int] = []
-        self.terminated = 0
+        self.tally = Tally()
         self._waiting: list[Row] = []
         self._rows = 0
 
@@ -109,9 +131,7 @@ class _Writer:
         frames = {key: newest_frame(episode[key], episode[key].shape[-1] // n) for key, n in self.stacked.items()}
         self._waiting.append(episode | frames)
         self._rows += len(episode["reward"])
-        self.returns.append(total_return(episode))
-        self.lengths.append(len(episode["reward"]) - 1)
-        self.terminated += int(episode["terminated"][-1])
+        self.tally.count(episode)
         if self._rows >= CHUNK_ROWS:
             self.flush()
 
@@ -120,11 +140,3 @@ class _Writer:
             name = f"rows-{len(self.chunks):08d}"
             self.chunks.append(self.store.put(Sealed(name, concatenate(self._waiting))))
         self._waiting, self._rows = [], 0
-
-    def summary(self) -> dict[str, float]:
-        returns, lengths = np.array(self.returns), np.array(self.lengths)
-        return {
-            "episodes": len(returns), "rows": int(lengths.sum()) + len(lengths), "terminated": self.terminated,
-            "return_mean": float(returns.mean()), "return_min": float(returns.min()),
-            "return_max": float(returns.max()), "length_mean": float(lengths.mean()),
-        }  # fmt: skip
