@@ -44,8 +44,9 @@ CASES = {
     ),
 }  # fmt: skip
 
-UNSAVED = ("/rows/_columns/", "/sampler/_trees/")
-"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; trees follow from rows."""
+UNSAVED = ("/rows/_columns/", "/rows/flags/", "/sampler/_trees/", "/_spans/")
+"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; trees and flags follow from
+rows, spans from what hooks read."""
 
 
 def is_void(path: str, values: dict[str, str]) -> bool:
