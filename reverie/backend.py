@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
@@ -32,10 +33,16 @@ def configure(device: str, threads: int, deterministic: bool, engine: str = "num
     global _device, _engine
     _device = check_device(device)
     _engine = engine if _device.type == "cpu" else "torch"
-    torch.set_num_threads(threads)
+    set_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     if deterministic and _device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def set_threads(count: int) -> None:
+    """For torch and for numpy's BLAS, whose own default is all cores: far slower for small networks."""
+    torch.set_num_threads(count)
+    threadpool_limits(count, user_api="blas")
 
 
 def device() -> torch.device:
