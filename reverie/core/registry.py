@@ -41,6 +41,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "mlp": "reverie.nets.encoders.MLP",
         "nature": "reverie.nets.encoders.NatureCNN",
         "impala": "reverie.nets.encoders.ImpalaCNN",
+        "gru": "reverie.nets.recurrent.GRU",
+        "lstm": "reverie.nets.recurrent.LSTM",
+        "transformer": "reverie.nets.transformer.Transformer",
     },
     "optimizer": {
         "adam": "reverie.nets.optim.Adam",

@@ -4,6 +4,9 @@ Adding a row only keeps a reference to it (vectors give fresh arrays each step);
 they are read. An episode read takes finished episodes and leaves unfinished ones for the next time, so that
 long episodes are not under-represented. Rows that the collector marks as not ``valid`` (an env that has given its
 share of episodes and only waits for the others) are kept in their places, but no episode read serves them.
+
+Of extras named ``carry/*`` only those of a rollout's first row are kept, and served as (N, 1, ...): networks with
+memory need to know what they remembered when the rollout began, and can work out the rest from its rows.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Episodes, Read, Rollout
-from reverie.core.types import Array, Row, State, WriteBack, is_last
+from reverie.core.types import CARRY, Array, Row, State, WriteBack, is_last
 from reverie.data.rows import stack_rows
 
 if TYPE_CHECKING:
@@ -48,10 +51,15 @@ class RolloutBuffer:
 
     def clear(self) -> None:
         self._rows: list[Row] = []
+        self._carry: Row = {}
         self._begin = np.zeros(self.num_envs, np.int64)  # per env the first column not served yet
 
     def add(self, row: Row) -> None:
         """Keep a row of every env; without a ``valid`` of its own all of it counts."""
+        carry = {key: row[key] for key in row if key.startswith(CARRY)}
+        if carry:
+            self._carry = self._carry if self._rows else carry
+            row = {key: row[key] for key in row if key not in carry}
         self._rows.append(row if "valid" in row else {**row, "valid": np.ones(self.num_envs, bool)})
 
     def can_sample(self, read: Read) -> bool:
@@ -94,12 +102,14 @@ class RolloutBuffer:
 
     def state(self) -> State:
         rows = self._stack(axis=0) if self._rows else {}  # (T, N, ...)
-        return {"length": len(self._rows), "rows": rows, "begin": self._begin.copy()}
+        carry = {key: values.copy() for key, values in self._carry.items()}
+        return {"length": len(self._rows), "rows": rows, "begin": self._begin.copy(), "carry": carry}
 
     def load_state(self, state: State) -> None:
         columns = {key: np.array(values) for key, values in state.get("rows", {}).items()}
         self._rows = [{key: values[t] for key, values in columns.items()} for t in range(state["length"])]
         self._begin = np.array(state["begin"], np.int64)
+        self._carry = {key: np.array(values) for key, values in state.get("carry", {}).items()}
 
     def _stack(self, axis: int = 1, arriving: Row | None = None) -> Row:
         try:
@@ -119,6 +129,7 @@ class RolloutBuffer:
         batch["valid"] &= np.arange(len(self._rows) + 1) >= self._begin[:, None]
         if batch["valid"].all():
             del batch["valid"]
+        batch |= {key: values[:, None] for key, values in self._carry.items()}
         self.clear()
         return batch
 
