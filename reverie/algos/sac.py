@@ -43,6 +43,7 @@ from reverie.nets.encoders import VectorInput, choose_network_kind
 from reverie.nets.ensemble import EnsembleMLP
 from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation, make_mlp
+from reverie.nets.networks import make_network
 from reverie.nets.optim import Adam, flatten
 
 LOG_STD = (-20.0, 2.0)
@@ -113,8 +114,10 @@ class SACConfig(ComponentConfig):
     """Widths of the layers of policy and critics."""
     activation: Activation = "relu"
     """Between these layers."""
+    network: Annotated[ComponentConfig, Component("network")] | None = None
+    """An encoder that policy and critics share, learnt by the critics; empty: one for images, none for vectors."""
     image_features: int = Field(50, ge=1)
-    """Features that the encoder makes of images."""
+    """Features that the encoder makes of images, unless ``network`` says what it is."""
     image_shift: int = Field(4, ge=0)
     """Pixels by which images are shifted at random in updates."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config(epsilon=1e-8)
@@ -122,13 +125,16 @@ class SACConfig(ComponentConfig):
 
 
 class Encoder(nn.Module):
-    """Vectors as they are; images through convolutions and a normalised layer."""
+    """The config's network; without one vectors stay as they are, images meet convolutions and a normalised layer."""
 
     def __init__(self, config: SACConfig, specs: Specs) -> None:
         super().__init__()
         kind = choose_network_kind(specs.observations)
-        if kind == "mlp":
-            self.network: Any = VectorInput(specs.observations)
+        if config.network is not None:
+            self.network: Any = make_network(config.network, specs.observations)
+            self.width = self.network.features
+        elif kind == "mlp":
+            self.network = VectorInput(specs.observations)
             self.width = self.network.width
         else:
             network = registry.load("network", kind)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from reverie import backend
-from reverie.config.fields import field_shape
+from reverie.config.fields import networks_of
 from reverie.config.overrides import phase_config
 from reverie.config.schema import RunConfig
-from reverie.config.tree import Path, get, put
+from reverie.config.tree import get, put
 from reverie.config.validate import load_config
 from reverie.core import registry
-from reverie.core.config import ComponentConfig
 from reverie.core.contracts import Algorithm, Buffer, Controller, Vector
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
@@ -32,7 +31,7 @@ from reverie.training.session import Factories, Session
 
 def choose_network(config: RunConfig) -> RunConfig:
     """The config with every network of kind ``auto`` decided by the env's spaces; settings given to auto stay."""
-    undecided = list(_auto_networks(config.algorithm, ("algorithm",)))
+    undecided = [("algorithm", *path) for path, network in networks_of(config.algorithm) if network.kind == "auto"]
     if not undecided:
         return config
     from reverie.nets.encoders import choose_network_kind
@@ -43,18 +42,6 @@ def choose_network(config: RunConfig) -> RunConfig:
         given = {key: value for key, value in get(tree, path).items() if value is not None}
         put(tree, path, {**given, "kind": kind})
     return load_config(tree)
-
-
-def _auto_networks(component: ComponentConfig, path: Path) -> Iterator[Path]:
-    """Where ``auto`` stands, also in front of networks with memory."""
-    for name, field in type(component).model_fields.items():
-        part = getattr(component, name)
-        if field_shape(field).group != "network" or part is None:
-            continue
-        if part.kind == "auto":
-            yield (*path, name)
-        else:
-            yield from _auto_networks(part, (*path, name))
 
 
 def check_episodes_end(config: RunConfig) -> None:

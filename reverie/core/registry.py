@@ -74,6 +74,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "action_repeat": "reverie.envs.wrappers.ActionRepeat",
         "frame_stack": "reverie.envs.wrappers.FrameStack",
         "grayscale": "reverie.envs.wrappers.Grayscale",
+        "mask_observation": "reverie.envs.wrappers.MaskObservation",
         "one_hot": "reverie.envs.wrappers.OneHot",
         "render_pixels": "reverie.envs.wrappers.RenderPixels",
         "resize": "reverie.envs.wrappers.Resize",

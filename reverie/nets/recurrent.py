@@ -56,7 +56,7 @@ class RecurrentNetwork(MemoryNetwork):
 
 
 class GRU(RecurrentNetwork):
-    """Gated recurrent units, in the form that torch and cuDNN use."""
+    """Gated recurrent units, in the form that torch and cuDNN use; they start out remembering, like the LSTM below."""
 
     gates, states = 3, ("hidden",)
 
@@ -66,6 +66,8 @@ class GRU(RecurrentNetwork):
     def __init__(self, config: Config, observations: Observations) -> None:
         super().__init__(config, observations)
         self.bias = nn.Parameter(torch.zeros(config.units))
+        with torch.no_grad():
+            self.inputs.bias.chunk(self.gates)[1].fill_(1.0)
 
     def run(self, gates: Tensor, keep: Tensor, memory: Memory) -> tuple[Tensor, ...]:
         bias = F.pad(self.bias, (2 * self.features, 0))
