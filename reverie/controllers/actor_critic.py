@@ -110,7 +110,9 @@ class ActorCritic(nn.Module):
     def value(self, observation: Mapping[str, Tensor]) -> Tensor:
         return self.value_head(self.critic_trunk(observation)).squeeze(-1)
 
-    def forward(self, observation: Mapping[str, Tensor]) -> tuple[Distribution, Tensor]:
+    def forward(self, rows: Mapping[str, Tensor]) -> tuple[Distribution, Tensor]:
+        """Policy and values (B) of rows that may hold more than observations, which no trunk shall see."""
+        observation = {key: rows[key] for key in observation_keys(rows)}
         features = self.actor_trunk(observation)
         others = features if self.critic_trunk is self.actor_trunk else self.critic_trunk(observation)
         return self.action_head(features), self.value_head(others).squeeze(-1)

@@ -93,8 +93,9 @@ class RolloutBuffer:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the rows kept at the moment."""
-        return len(self._rows) * sum(array.nbytes for array in self._rows[0].values()) if self._rows else 0
+        """Bytes of what is kept at the moment."""
+        rows = len(self._rows) * sum(array.nbytes for array in self._rows[0].values()) if self._rows else 0
+        return rows + sum(array.nbytes for array in self._carry.values())
 
     def __len__(self) -> int:
         """Rows kept, over all envs."""
