@@ -77,7 +77,7 @@ class MemoryActorCritic(ActorCritic):
         order = torch.as_tensor(rng.permutation(stretches), device=backend.device())
         rows = (order.unsqueeze(1) * length + torch.arange(length, device=order.device)).flatten()
         shuffled = {key: value[order if key.startswith(CARRY) else rows] for key, value in data.items()}
-        return shuffled, min(max(1, size // length), stretches) * length
+        return shuffled, max(1, size // length) * length
 
     def split(self, data: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
         per_batch = size * _count_stretches(data) // len(data["weight"])

@@ -117,6 +117,13 @@ def first_weight(state: Any) -> Any:
     return None
 
 
+@pytest.mark.parametrize(("spec", "expected"), [("CartPole-v1:ppo", "mlp"), ("Reverie/Motion-v0:ppo", "nature")])
+def test_the_encoder_in_front_of_a_memory_is_decided_when_a_run_is_created(spec: str, expected: str) -> None:
+    config = make_config(spec, ["algorithm.network={kind: gru, encoder: {kind: auto, norm: layer}}", "env.vector=sync"])
+    encoder = config.algorithm.network.encoder  # type: ignore[attr-defined]
+    assert (encoder.kind, encoder.norm) == (expected, "layer")
+
+
 def test_the_page_names_every_network_and_its_settings() -> None:
     text = PAGE.read_text()
     for kind in registry.kinds("network"):

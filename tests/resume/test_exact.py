@@ -90,7 +90,7 @@ CASES = {
     "early stop": (*PPO, "early_stop=solved", "env.spec.solved_at=9", "evaluate.warmup_steps=500"),
 }  # fmt: skip
 STEPS = {"checking agent, sync": 300, "checking agent, worker processes": 300, "native vector": 600, "normalisers": 600,
-         "recurrent": 600, "transformer": 600,
+         "recurrent": 300, "transformer": 300,
          "early stop": 1500}  # fmt: skip
 
 
