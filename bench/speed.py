@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
-TURNS = 3
+TURNS = int(os.environ.get("TURNS", 3))
 QUIET = ["evaluate.final_episodes=0", "log.every_steps=10000", "checkpoint.every_steps=1000000"]
 SHORT = ["phases.0.hooks.0.collect.rows=8"]
 TASKS = {
@@ -74,9 +74,13 @@ def peer(program: str, steps: int) -> float:
 
 
 def main() -> None:
+    """``python -m bench speed [word ...]``: the tasks whose names contain one of the words, or all."""
     if not PEERS.exists():
         sys.exit("The peers are not installed. Type: make peers")
+    wanted = sys.argv[1:] or [""]
     for name, (steps, words, program) in TASKS.items():
+        if not any(word in name for word in wanted):
+            continue
         # What starting costs is measured with a run of next to no steps and taken off.
         start_ours = ours([*words, *SHORT], 1)
         start_peer = cpu_seconds([str(PEERS), "-c", program.split("\n")[1]])

@@ -76,7 +76,7 @@ class Reinforce(ActorCriticMemory):
             model = make_actor_critic(config.network, specs, **settings)
         self.model = model.to(backend.device())
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
-        self.model.prepare_acting()
+        self.model.prepare_numpy()
 
     def initial_carry(self, num_envs: int) -> Carry:
         return self.model.initial_carry(num_envs)
@@ -112,7 +112,7 @@ class Reinforce(ActorCriticMemory):
             "loss": loss.detach(), "policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(),
             "entropy": entropy.detach(), "grad_norm": norm,
         }  # fmt: skip
-        return Update(metrics)
+        return Update(metrics | self.optimizer.norms_by_part(self.model.parts(), norm))
 
     def _returns(self, rows: dict[str, Tensor], values: Tensor, weight: Tensor) -> Tensor:
         """What each action is credited with before the baseline (E, T - 1)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from reverie.nets.distributions import Distribution
 from reverie.nets.heads import make_action_head, scale_weights
 from reverie.nets.layers import TRUNK_GAIN, orthogonal_init
 from reverie.nets.networks import make_network
-from reverie.nets.numpy_policy import NumpyNetwork, make_numpy_network
+from reverie.nets.numpy_distributions import NumpyDistribution, has_numpy_form, make_numpy_distribution
+from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
 from reverie.nets.optim import FlatOptimizer
 
 
@@ -42,7 +44,7 @@ class ActorCritic(nn.Module):
         features = self.actor_trunk.features
         self.action_head = make_action_head(features, specs.action, state_dependent_noise, initial_log_std)
         self.value_head = nn.Linear(features, 1)
-        self.numpy_actor: NumpyNetwork | None = None
+        self.numpy: NumpyActorCritic | None = None
         if orthogonal:
             self.initialise_trunks()
             scale_weights(self.action_head.output, 0.01)
@@ -54,17 +56,24 @@ class ActorCritic(nn.Module):
             if not trunk.is_initialised:
                 orthogonal_init(trunk, TRUNK_GAIN)
 
-    def prepare_acting(self) -> None:
-        """Call once the weights have found their place in an optimiser: small networks then act through numpy."""
-        self.numpy_actor = make_numpy_network(self.actor_trunk, self.action_head.output)
+    def prepare_numpy(self) -> None:
+        """Call once weights and gradients have found their places in an optimiser: see :mod:`.numpy_mlp`."""
+        plain = is_plain_mlp(self.actor_trunk) and is_plain_mlp(self.critic_trunk)
+        self.numpy = NumpyActorCritic(self) if plain and has_numpy_form(self.action_head) else None
 
     @torch.inference_mode()
     def action_outputs(self, now: Row) -> Array:
         """What the action head's last layer says of arriving rows (B, size)."""
-        if self.numpy_actor is not None:
-            return self.numpy_actor(now)
+        if self.numpy is not None:
+            return self.numpy.action_outputs(now)
         output: Array = self.action_head.output(self.actor_trunk(_observation(now))).cpu().numpy()
         return output
+
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """Which modules serve what, for numbers about each."""
+        if self.critic_trunk is self.actor_trunk:
+            return {"trunk": [self.actor_trunk], "actor": [self.action_head], "critic": [self.value_head]}
+        return {"actor": [self.actor_trunk, self.action_head], "critic": [self.critic_trunk, self.value_head]}
 
     # ---------------------------------------------------------------- what depends on memory
 
@@ -83,24 +92,25 @@ class ActorCritic(nn.Module):
     def unroll(self, batch: Mapping[str, Tensor]) -> tuple[Distribution, Tensor]:
         """Rows (B, T + 1): the policy in all but the last of each stretch (B * T), values of all (B, T + 1)."""
         values = self.value({key: batch[key].flatten(0, 1) for key in observation_keys(batch)})
-        now = {key: batch[key][:, :-1].flatten(0, 1) for key in observation_keys(batch)}
-        return self.policy(now), values.unflatten(0, batch["is_first"].shape)
+        return self.policy(self.inputs(batch)), values.unflatten(0, batch["is_first"].shape)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What :meth:`forward` needs to know of all but the last row of each stretch (B * T)."""
         return {key: batch[key][:, :-1].flatten(0, 1) for key in observation_keys(batch)}
 
-    def shuffle(self, data: dict[str, Tensor], size: int, rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
-        """Rows in random order, and how many of them make a minibatch."""
-        rows = len(data["weight"])
-        order = torch.as_tensor(rng.permutation(rows), device=backend.device())
-        return {key: value[order] for key, value in data.items()}, min(size, rows)  # one gather, then free slices
+    def shuffle(self, rows: Mapping[str, Tensor], rng: np.random.Generator) -> dict[str, Tensor]:
+        """Rows in random order: one gather, then minibatches are free slices."""
+        order = torch.as_tensor(rng.permutation(len(rows["weight"])), device=backend.device())
+        return {key: value[order] for key, value in rows.items()}
 
-    def split(self, data: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
-        """The minibatches of shuffled rows."""
-        parts = {key: value.split(size) for key, value in data.items()}
-        for index in range(len(parts["weight"])):
-            yield {key: value[index] for key, value in parts.items()}
+    def batch_rows(self, rows: Mapping[str, Any], wanted: int) -> int:
+        """How many rows a minibatch has if so many are wanted."""
+        return min(wanted, len(rows["weight"]))
+
+    def cut(self, rows: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
+        """The minibatches of shuffled rows, tensors or arrays."""
+        for start in range(0, len(rows["weight"]), size):
+            yield {key: value[start : start + size] for key, value in rows.items()}
 
     # ---------------------------------------------------------------- single rows
 
@@ -120,6 +130,43 @@ class ActorCritic(nn.Module):
 
 def _observation(now: Row) -> dict[str, Tensor]:
     return backend.to_tensors({key: now[key] for key in observation_keys(now)})
+
+
+class NumpyActorCritic:
+    """An actor-critic of plain fully connected layers, forwards and backwards in numpy."""
+
+    def __init__(self, model: ActorCritic) -> None:
+        self.inputs = NumpyInput(model.actor_trunk.inputs)
+        self.action_head = model.action_head
+        self.is_shared = model.critic_trunk is model.actor_trunk
+        self.actor_trunk = NumpyMLP(make_numpy_layers(model.actor_trunk.layers))
+        self.critic_trunk = NumpyMLP(make_numpy_layers(model.critic_trunk.layers))
+        self.action_output = NumpyMLP([NumpyLayer(model.action_head.output)])
+        self.value_output = NumpyMLP([NumpyLayer(model.value_head)])
+
+    def action_outputs(self, now: Row) -> Array:
+        return self.action_output(self.actor_trunk(self.inputs(now)))
+
+    def forward(self, x: Array, action: Array) -> tuple[NumpyDistribution, Array, list[Kept]]:
+        """The policy at flat observations (B, width) with the actions taken there, the values (B,), what was kept."""
+        actor = self.actor_trunk.forward(x)
+        critic = actor if self.is_shared else self.critic_trunk.forward(x)
+        outputs, values = self.action_output.forward(actor[-1]), self.value_output.forward(critic[-1])
+        policy = make_numpy_distribution(self.action_head, outputs[-1], action)
+        return policy, values[-1][:, 0], [actor, critic, outputs, values]
+
+    def backward(self, output_gradient: Array, value_gradient: Array, kept: list[Kept]) -> None:
+        """Set all gradients from the derivatives by the action head's outputs (B, size) and the values (B,)."""
+        actor, critic, outputs, values = kept
+        to_actor = self.action_output.backward(output_gradient, outputs, wants_input=True)
+        to_critic = self.value_output.backward(value_gradient[:, None], values, wants_input=True)
+        assert to_actor is not None
+        assert to_critic is not None
+        if self.is_shared:
+            self.actor_trunk.backward(to_actor + to_critic, actor)
+        else:
+            self.actor_trunk.backward(to_actor, actor)
+            self.critic_trunk.backward(to_critic, critic)
 
 
 class ActorCriticMemory:

@@ -70,26 +70,29 @@ class MemoryActorCritic(ActorCritic):
         start = {CARRY + key: value for key, value in self._start(batch).items()}
         return {**super().inputs(batch), "is_first": batch["is_first"][:, :-1].flatten(), **start}
 
-    def shuffle(self, data: dict[str, Tensor], size: int, rng: np.random.Generator) -> tuple[dict[str, Tensor], int]:
-        """Whole stretches in random order; a minibatch has as many as fit, at least one."""
-        stretches = _count_stretches(data)
-        length = len(data["weight"]) // stretches
-        order = torch.as_tensor(rng.permutation(stretches), device=backend.device())
-        rows = (order.unsqueeze(1) * length + torch.arange(length, device=order.device)).flatten()
-        shuffled = {key: value[order if key.startswith(CARRY) else rows] for key, value in data.items()}
-        return shuffled, max(1, size // length) * length
+    def shuffle(self, rows: Mapping[str, Tensor], rng: np.random.Generator) -> dict[str, Tensor]:
+        """Whole stretches in random order."""
+        length = _stretch_length(rows)
+        order = torch.as_tensor(rng.permutation(len(rows["weight"]) // length), device=backend.device())
+        places = (order.unsqueeze(1) * length + torch.arange(length, device=order.device)).flatten()
+        return {key: value[order if key.startswith(CARRY) else places] for key, value in rows.items()}
 
-    def split(self, data: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
-        per_batch = size * _count_stretches(data) // len(data["weight"])
-        carries = {key: data[key] for key in data if key.startswith(CARRY)}
-        rows = {key: data[key] for key in data if key not in carries}
-        for index, minibatch in enumerate(super().split(rows, size)):
+    def batch_rows(self, rows: Mapping[str, Any], wanted: int) -> int:
+        """As many whole stretches as fit, at least one."""
+        length = _stretch_length(rows)
+        return max(1, wanted // length) * length
+
+    def cut(self, rows: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
+        per_batch = size // _stretch_length(rows)
+        carries = {key: rows[key] for key in rows if key.startswith(CARRY)}
+        others = {key: rows[key] for key in rows if key not in carries}
+        for index, minibatch in enumerate(super().cut(others, size)):
             first = index * per_batch
             yield {**minibatch, **{key: value[first : first + per_batch] for key, value in carries.items()}}
 
     def forward(self, rows: Mapping[str, Tensor]) -> tuple[Distribution, Tensor]:
         """Policy and values (B * T) of what :meth:`inputs` gave."""
-        stretches = (_count_stretches(rows), -1)
+        stretches = (-1, _stretch_length(rows))
         observation = {key: rows[key].unflatten(0, stretches) for key in observation_keys(rows)}
         memory = _below(rows, CARRY)
         actor, critic = self._features(observation, rows["is_first"].unflatten(0, stretches), memory)
@@ -123,5 +126,6 @@ def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
 
 
-def _count_stretches(data: Mapping[str, Tensor]) -> int:
-    return next(len(value) for key, value in data.items() if key.startswith(CARRY))
+def _stretch_length(rows: Mapping[str, Any]) -> int:
+    """Rows of a stretch; each stretch has one carry."""
+    return len(rows["is_first"]) // next(len(value) for key, value in rows.items() if key.startswith(CARRY))

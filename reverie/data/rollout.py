@@ -11,6 +11,7 @@ memory need to know what they remembered when the rollout began, and can work ou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +20,8 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Episodes, Read, Rollout
 from reverie.core.types import CARRY, Array, Row, State, WriteBack, is_last
-from reverie.data.rows import stack_rows
+from reverie.data.forecast import Forecast
+from reverie.data.rows import row_bytes, stack_rows
 
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
@@ -96,6 +98,21 @@ class RolloutBuffer:
         """Bytes of what is kept at the moment."""
         rows = len(self._rows) * sum(array.nbytes for array in self._rows[0].values()) if self._rows else 0
         return rows + sum(array.nbytes for array in self._carry.values())
+
+    @staticmethod
+    def forecast(
+        config: Config,
+        specs: Specs,
+        num_envs: int,
+        extras: Mapping[str, Array],
+        annotations: Mapping[str, Array],
+        rollout_rows: int = 0,
+    ) -> Forecast:
+        """What is kept between two reads, and once more while it is put together: see :mod:`reverie.data.forecast`."""
+        carry = sum(array.nbytes // len(array) for key, array in extras.items() if key.startswith(CARRY))
+        others = {key: array for key, array in extras.items() if not key.startswith(CARRY)}
+        rows = 2 * rollout_rows * (row_bytes(specs, others) + np.dtype(bool).itemsize)
+        return Forecast(rows + num_envs * carry)
 
     def __len__(self) -> int:
         """Rows kept, over all envs."""

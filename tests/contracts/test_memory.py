@@ -36,7 +36,7 @@ def words(kind: str, shared: bool) -> list[str]:
     return [
         "env.kwargs={length: 9, varied: true}", "env.num_envs=3", "env.vector=sync", "normaliser.observation=rolling",
         f"algorithm.network={settings}", f"algorithm.shared_trunk={str(shared).lower()}", "algorithm.batch_size=7",
-        "phases.0.hooks=[{collect: {rows: 21}}, update]", "phases.0.duration_steps=200", "evaluate.final_episodes=0",
+        "phases.0.hooks=[{collect: {rows: 21}}, update]", "phases.0.duration_steps=120", "evaluate.final_episodes=0",
         "algorithm.learning_rate=1e-2", "algorithm.epochs=2",
     ]  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_old_probabilities_are_those_that_acted(kind: str, shared: bool) -> None
     watch = Watch(session.algorithm)
     Orchestrator(session, build_evaluator(session.config)).run()
     session.close()
-    assert len(watch.worst) >= 8
+    assert len(watch.worst) >= 5
     assert max(watch.worst) < 1e-4
 
 
@@ -147,7 +147,8 @@ def test_minibatches_are_whole_sequences_of_some_envs(kind: str) -> None:
     tensors = {key: torch.as_tensor(value) for key, value in batch.items()}
     for wanted, counts in ((24, [2, 2, 1]), (30, [2, 2, 1]), (1, [1] * 5), (1000, [5]), (0.4, [2, 2, 1])):
         ppo.config = ppo.config.model_copy(update={"batch_size": wanted})
-        parts = list(ppo._minibatches(ppo._prepare(tensors), make_generator("order")))
+        rows = ppo._shuffle(ppo._prepare(tensors), make_generator("order"))
+        parts = list(ppo.model.cut(rows, ppo._batch_size(rows)))
         assert [len(part["weight"]) // 12 for part in parts] == counts
         envs = [part["obs"][:, 0].unflatten(0, (-1, 12)) for part in parts]
         assert all((rows == rows[:, :1]).all() for rows in envs)

@@ -15,7 +15,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Clock, Mode, Row
-from tests.unit.algos.batches import DISCRETE, IMAGE, VECTOR, column_of, random_rows
+from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, column_of, random_rows
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "networks.md"
 NETWORKS = [kind for kind in registry.kinds("network") if kind != "auto"]
@@ -89,6 +89,20 @@ def test_every_algorithm_learns_with_every_network(algorithm: str, network: str)
     copy = make_agent(algorithm, settings_of(network), specs)
     copy.load_state(agent.state())
     assert torch.equal(weights_of(copy), weights_of(agent))
+
+
+def test_an_encoder_of_sac_is_used_and_learns() -> None:
+    """Also where SAC would do without torch if it had none."""
+    specs = Specs(VECTOR, BOX)
+    agent = make_agent("sac", {"kind": "mlp", "units": [8]}, specs)
+    encoder = agent.critics.encoder.network.layers[0].weight
+    before, now = encoder.detach().clone(), column_of(random_rows(specs, 4, 2))
+    action = agent.act(now, {}, Clock(), make_generator("act"), Mode.EVALUATE)[0]
+    agent.update(random_rows(specs, 4, 2), Clock(), make_generator("update"))
+    assert not torch.equal(encoder, before)
+    with torch.no_grad():
+        encoder.zero_()
+    assert not np.array_equal(agent.act(now, {}, Clock(), make_generator("act"), Mode.EVALUATE)[0], action)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

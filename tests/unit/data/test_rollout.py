@@ -181,6 +181,13 @@ def test_of_carries_the_first_of_a_rollout_is_kept() -> None:
             assert one.memory_bytes == 0
 
 
+def test_a_carry_is_forecast_once_per_env() -> None:
+    carry = {"carry/memory": np.zeros((2, 3), np.float32)}
+    plain = RolloutBuffer.forecast(RolloutBuffer.Config(), SPECS, 2, {}, {}, 10)
+    with_carry = RolloutBuffer.forecast(RolloutBuffer.Config(), SPECS, 2, carry, {}, 10)
+    assert with_carry.memory - plain.memory == 2 * 12
+
+
 def test_a_carry_does_not_outlive_its_rows() -> None:
     buffer = make_buffer()
     buffer.add(remembering_row(0))
