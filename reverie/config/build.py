@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from reverie import backend
+from reverie.config.fields import networks_of
 from reverie.config.overrides import phase_config
 from reverie.config.schema import RunConfig
+from reverie.config.tree import get, put
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.contracts import Algorithm, Buffer, Controller, Vector
@@ -31,16 +33,17 @@ from reverie.training.session import Factories, Session
 
 
 def choose_network(config: RunConfig) -> RunConfig:
-    """The config with ``network: auto`` decided by the env's spaces; settings given to auto stay."""
-    network = getattr(config.algorithm, "network", None)
-    if network is None or network.kind != "auto":
+    """The config with every network of kind ``auto`` decided by the env's spaces; settings given to auto stay."""
+    undecided = [("algorithm", *path) for path, network in networks_of(config.algorithm) if network.kind == "auto"]
+    if not undecided:
         return config
     from reverie.nets.encoders import choose_network_kind
 
     kind = choose_network_kind(make_specs(config.env).observations)
-    given = {key: value for key, value in network.model_dump(mode="json").items() if value is not None}
     tree = config.model_dump(mode="json")
-    tree["algorithm"]["network"] = {**given, "kind": kind}
+    for path in undecided:
+        given = {key: value for key, value in get(tree, path).items() if value is not None}
+        put(tree, path, {**given, "kind": kind})
     return load_config(tree)
 
 
