@@ -8,7 +8,7 @@ import sys
 import typer
 from rich.console import Console
 
-from reverie.cli import config, envs, evaluate, resume, train
+from reverie.cli import config, envs, evaluate, report, resume, train
 from reverie.core.errors import ReverieError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("resume")(resume.resume)
 app.command("verify")(resume.verify)
+app.command("report")(report.report)
 app.add_typer(config.app, name="config")
 app.add_typer(envs.app, name="envs")
 

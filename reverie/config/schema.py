@@ -45,6 +45,8 @@ class LogConfig(Config):
     """Env steps between two lines of metrics.jsonl; 0 chooses a two-hundredth of the budget."""
     tensorboard: bool = False
     """Also write TensorBoard curves into the run folder (needs the extra tensorboard)."""
+    report: bool = True
+    """Write report.html and report.md into the run folder when the run ends."""
 
 
 class CheckpointConfig(Config):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,13 @@ from reverie.runs.report.wording import escape, short_number
 WIDE, NARROW, SMALL = (900, 300), (344, 250), (300, 150)
 """Width and height in CSS pixels."""
 NUM_COLOURS = 8
+SMOOTHING = 40
+"""A moving mean covers this part of a curve."""
 INK, GRID = "#a1b2f0", "#a1b2f1"
 COLOURS = [f"#a1b2c{index}" for index in range(NUM_COLOURS)]
 _VARIABLES = {INK: "var(--muted)", GRID: "var(--line)"} | {c: f"var(--c{i})" for i, c in enumerate(COLOURS)}
 DASHES = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
-_SETTINGS = {"svg.fonttype": "none", "text.parse_math": False, "axes.unicode_minus": True, "path.simplify": True}
+_SETTINGS: Any = {"svg.fonttype": "none", "text.parse_math": False, "axes.unicode_minus": True, "path.simplify": True}
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Line:
     bands: tuple[tuple[Array, Array], ...] = ()
     colour: int = 0
     has_points: bool = False
+    faint: Array | None = None
+    """Drawn thinly below the line, as the single values of which it is the mean."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,16 @@ class Chart:
     x_unit: str = "env steps"
     y_unit: str = ""
     goal: float | None = None
+    has_dashes: bool = False
+    """Whether lines are told apart by more than their colour."""
+
+
+def smoothed(curve: Curve, colour: int) -> Line:
+    """A moving mean over a bucketed curve, above the range of each bucket, or above the values themselves."""
+    window = max(1, len(curve) // SMOOTHING)
+    ones = np.convolve(np.ones(len(curve)), np.ones(window), "same")
+    line = line_of(curve, colour)
+    return replace(line, y=np.convolve(curve.mean, np.ones(window), "same") / ones, faint=curve.mean)
 
 
 def line_of(curve: Curve, colour: int = 0) -> Line:
@@ -68,7 +82,8 @@ def draw(chart: Chart, size: tuple[int, int], key: str) -> str:
         FigureCanvasSVG(figure)
         axes = figure.add_axes(_place(width, height))
         for line in chart.lines:
-            _draw_line(axes, line, is_small=width <= SMALL[0])
+            dashes = DASHES[line.colour % len(DASHES)] if chart.has_dashes else "solid"
+            _draw_line(axes, line, dashes, width <= SMALL[0])
         if chart.goal is not None:
             axes.axhline(float(_drawable(np.array(chart.goal))), color=INK, linewidth=1, linestyle=(0, (3, 3)))
         _dress(axes, chart, width)
@@ -85,13 +100,14 @@ def _place(width: int, height: int) -> tuple[float, float, float, float]:
     return left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height
 
 
-def _draw_line(axes: Any, line: Line, is_small: bool) -> None:
+def _draw_line(axes: Any, line: Line, dashes: Any, is_small: bool) -> None:
     colour = COLOURS[line.colour % NUM_COLOURS]
     x = _drawable(line.x)
     for strength, (low, high) in zip((0.22, 0.12), line.bands, strict=False):
         axes.fill_between(x, _drawable(low), _drawable(high), color=colour, alpha=strength, linewidth=0)
     marker = "o" if line.has_points and len(x) <= 60 else "o" if len(x) == 1 else None
-    dashes = DASHES[line.colour // 2 % len(DASHES)] if line.colour else "solid"
+    if line.faint is not None:
+        axes.plot(x, _drawable(line.faint), color=colour, linewidth=0.8, alpha=0.4)
     axes.plot(x, _drawable(line.y), color=colour, linewidth=1.4 if is_small else 1.8, linestyle=dashes, marker=marker,
               markersize=3.5 if is_small else 4.5, solid_joinstyle="round")  # fmt: skip
 
@@ -108,6 +124,7 @@ def _dress(axes: Any, chart: Chart, width: int) -> None:
     axes.tick_params(colors=INK, length=0, pad=5, labelsize=11)
     axes.margins(x=0.01, y=0.08)
     _keep_flat_lines_in_the_middle(axes)
+    axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(4 if is_small else 8, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(3 if is_small else 5, steps=[1, 2, 2.5, 5, 10]))
     for axis in (axes.xaxis, axes.yaxis):

@@ -6,18 +6,17 @@ from pathlib import Path
 
 from reverie.runs.report.charts import Chart, Line
 from reverie.runs.report.elements import figure, folded, page, section, table
-from reverie.runs.report.facts import config_link
 from reverie.runs.report.groups import Comparison, Group, different_settings
-from reverie.runs.report.page import problem_box
 from reverie.runs.report.scoring import improvement_rows, score_rows, shared_rows
+from reverie.runs.report.sections import problem_box, relative_link
 from reverie.runs.report.settings import show_value
 from reverie.runs.report.wording import count, escape, score, short_number, title, whole
 
 MOST_GROUPS = 8
 """More curves than this in one chart tell nobody anything."""
 METHOD = (
-    "Interquartile means of the final scores with stratified bootstrap intervals (95 %), after Agarwal et al. 2021. A run "
-    "that has not ended counts with its last evaluation. With fewer than five runs the intervals are too narrow."
+    "Interquartile means of the final scores with stratified bootstrap intervals (95 %), after Agarwal et al. 2021. A "
+    "run that has not ended counts with its last evaluation. With fewer than five runs the intervals are too narrow."
 )
 
 
@@ -44,7 +43,7 @@ def comparison_page(comparison: Comparison, base: Path) -> str:
 
 def _lead(comparison: Comparison) -> str:
     """The best group of each env, in large type."""
-    boxes = []
+    boxes: list[str] = []
     for env, groups in list(comparison.envs.items())[:3]:
         row = score_rows(groups)[0]
         where = f" on {env}" if len(comparison.envs) > 1 else ""
@@ -121,7 +120,7 @@ def _run_section(comparison: Comparison, base: Path) -> str:
         for run in group.runs:
             name = escape(run.name)
             if (run.path / "report.html").is_file():
-                name = f'<a href="{escape(config_link(run.path / "report.html", base))}">{name}</a>'
+                name = f'<a href="{escape(relative_link(run.path / "report.html", base))}">{name}</a>'
             cells = (run.state, whole(run.env_steps), score(run.final_score), score(run.best_score))
             numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells[1:])
             rows.append(f'<tr><th scope="row">{name}</th><td>{escape(cells[0])}</td>{numbers}</tr>\n')

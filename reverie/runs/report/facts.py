@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from reverie.runs.report.files import as_number
 from reverie.runs.report.gather import RunData
 from reverie.runs.report.records import Value, importance
 from reverie.runs.report.series import Series
 from reverie.runs.report.settings import show_value
-from reverie.runs.report.wording import clean, count, duration, moment, score, short_number, whole
+from reverie.runs.report.wording import clean, count, duration, moment, score, whole
 
 MOST_DRAWN = 12
 MOST_LISTED = 500
@@ -30,17 +28,16 @@ def score_lines(run: RunData) -> list[tuple[str, str]]:
     if last is not None and last.std is not None:
         lines.append((f"{score(last.low)} to {score(last.high)}", "95 % interval of the mean"))
     if run.best_score is not None:
-        lines.append((score(run.best_score), f"best, at {short_number(best.env_steps)} env steps" if best else "best"))
+        lines.append((score(run.best_score), f"best, at {whole(best.env_steps)} env steps" if best else "best"))
     if recent:
         lines.append((score(sum(recent) / len(recent)), f"last {count(len(recent), 'training episode')}"))
     return lines
 
 
 def shown_metrics(run: RunData) -> list[tuple[str, Series]]:
-    """The metrics that are drawn, in the order in which the run reports them."""
+    """The metrics that are drawn, the important ones first."""
     known = {name: series for name, series in run.metrics.curves.items() if series.count and name not in OWN_CHARTS}
-    first = sorted(known, key=importance)[:MOST_DRAWN]
-    return [(name, series) for name, series in known.items() if name in first]
+    return [(name, known[name]) for name in sorted(known, key=importance)[:MOST_DRAWN]]
 
 
 def other_metrics(run: RunData) -> list[tuple[str, Series | Value]]:
@@ -68,7 +65,7 @@ def machine_facts(run: RunData) -> list[tuple[str, str]]:
         (
             "device",
             ", ".join(
-                part for part in (settings.text("backend", "device"), f"{threads} threads" if threads else "") if part
+                part for part in (settings.text("backend", "device"), f"threads: {threads}" if threads else "") if part
             ),
         ),
         ("system", str(machine.get("system") or "")),
@@ -82,11 +79,6 @@ def machine_facts(run: RunData) -> list[tuple[str, str]]:
         ("command", _command(manifest.get("command"))),
     ]
     return [(name, clean(text)) for name, text in pairs if text]
-
-
-def config_link(target: Path, base: Path) -> str:
-    """A relative link from the folder of a page."""
-    return quote(Path(os.path.relpath(target, base)).as_posix())
 
 
 def _command(command: Any) -> str:

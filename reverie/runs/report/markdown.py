@@ -10,6 +10,7 @@ from reverie.core.types import Array
 from reverie.runs.report.facts import PART_NAMES, machine_facts, score_lines, shown_metrics, time_parts
 from reverie.runs.report.gather import RunData
 from reverie.runs.report.groups import Comparison, different_settings
+from reverie.runs.report.records import Alert
 from reverie.runs.report.scoring import improvement_rows, score_rows, shared_rows
 from reverie.runs.report.settings import show_value
 from reverie.runs.report.wording import duration, escape_markdown, number, percent, score, title, whole
@@ -26,7 +27,7 @@ def run_text(run: RunData) -> str:
     parts = [
         head + _table(["score", ""], [[label, value] for value, label in score_lines(run)]),
         _problems(run.problems),
-        _section("Alerts", _list(f"{a.level}: {a.message} ({a.rule}, env step {whole(a.env_steps)})" for a in run.alerts)),
+        _section("Alerts", _list(map(_alert, run.alerts))),
         _section("Learning", _learning(run)),
         _section("Metrics", _table(["metric", "last", "lowest", "highest"], [
             [name, number(series.last), *map(number, series.extremes())] for name, series in shown_metrics(run)])),
@@ -72,6 +73,10 @@ def sparkline(values: Array) -> str:
     low, span = values.min(), np.ptp(values)
     levels = ((values - low) / span * (len(BLOCKS) - 1)).round().astype(int) if span else np.zeros(len(values), int)
     return "".join(BLOCKS[level] for level in levels)
+
+
+def _alert(alert: Alert) -> str:
+    return f"{alert.level}: {alert.message} ({alert.rule}, env step {whole(alert.env_steps)})"
 
 
 def _learning(run: RunData) -> str:

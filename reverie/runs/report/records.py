@@ -71,14 +71,16 @@ class Evaluations:
         mean = as_number(record.get("evaluate/return_mean"))
         if mean is None:
             return
-        bounds = {name: as_number(record.get(f"evaluate/return_{name}")) for name in ("min", "max", "low", "high")}
-        spread = [mean if value is None else value for value in bounds.values()]
-        episodes = as_number(record.get("evaluate/episodes"))
-        std = as_number(record.get("evaluate/return_std"))
+        minimum, maximum, low, high = (
+            mean if (bound := as_number(record.get(f"evaluate/return_{name}"))) is None else bound
+            for name in ("min", "max", "low", "high")
+        )
+        episodes, std = as_number(record.get("evaluate/episodes")), as_number(record.get("evaluate/return_std"))
         steps = position_of(record)
         row = Evaluation(
-            x, x if steps is None else steps, mean, *spread, std, None if episodes is None else int(episodes)
-        )
+            x, x if steps is None else steps, mean, minimum, maximum, low, high, std,
+            None if episodes is None else int(episodes),
+        )  # fmt: skip
         self.count += 1
         self.last = row
         if self.best is None or row.mean > self.best.mean:
@@ -141,7 +143,7 @@ class Metrics:
         """Decide once what is remembered of a metric."""
         if type(value) not in (int, float):
             return None
-        if name.startswith("evaluate/return"):
+        if name.startswith(("evaluate/return", "evaluate/episodes")):
             self._takers[name] = None
             return None
         limit = MOST_CURVES if importance(name) <= len(WORDS) else MOST_CURVES // 2

@@ -96,7 +96,7 @@ def _read_tree(run: Path, problems: list[str]) -> Tree:
 
 def _changes(run: Path, problems: list[str]) -> list[Difference]:
     """What resumes changed, in the order in which they did."""
-    changes = []
+    changes: list[Difference] = []
     for entry in Lines(run, RESUMES, problems):
         items = entry.get("changes")
         for change in items if isinstance(items, list) else []:

@@ -10,7 +10,8 @@ from typing import Any
 
 LONGEST_TEXT = 400
 MISSING = "–"
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~>$-])")
+_MARKDOWN = re.compile(r"([\\`*\[\]#|~>$]|(?<!\w)_|_(?!\w)|^[-+])")
+"""What could begin markup; an underscore within a word cannot."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]+")
 
 
@@ -36,7 +37,9 @@ def number(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
     size = abs(value)
-    if size and (size < 1e-3 or size >= 1e7):
+    if size == 0:
+        return "0"
+    if size < 1e-3 or size >= 1e7:
         return f"{value:.3g}".replace("-", "−")
     digits = 0 if size >= 1e4 else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4
     return f"{value:,.{digits}f}".replace("-", "−")
