@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("checkpoint", "speed", "scores", "storm")
+NAMES = ("checkpoint", "report", "speed", "scores", "storm")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from reverie.runs.folder import RunFolder
 from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
-from reverie.runs.report.write import report_run
+from reverie.runs.report import write as reports
 from reverie.runs.storage import explain_write_errors
 from reverie.training.evaluator import EvaluationStopped
 from reverie.training.interrupt import StopRequest, catch_signals
@@ -90,7 +90,7 @@ class Execution:
             return
         try:
             logs.sync()
-            self.console.say(f"Report: {report_run(self.folder.path)}")
+            self.console.say(f"Report: {reports.report_finished(self.folder.path)}")
         except Exception as error:
             with suppress(OSError):
                 self.console.say(f"Warning: the report could not be written: {type(error).__name__}: {error}")

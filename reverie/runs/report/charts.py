@@ -26,7 +26,7 @@ SMOOTHING = 40
 INK, GRID = "#a1b2f0", "#a1b2f1"
 COLOURS = [f"#a1b2c{index}" for index in range(NUM_COLOURS)]
 _VARIABLES = {INK: "var(--muted)", GRID: "var(--line)"} | {c: f"var(--c{i})" for i, c in enumerate(COLOURS)}
-DASHES = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
+DASHES: tuple[Any, ...] = ("solid", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 1.5, 2)))
 _SETTINGS: Any = {"svg.fonttype": "none", "text.parse_math": False, "axes.unicode_minus": True, "path.simplify": True}
 
 
@@ -62,6 +62,14 @@ def smoothed(curve: Curve, colour: int) -> Line:
     ones = np.convolve(np.ones(len(curve)), np.ones(window), "same")
     line = line_of(curve, colour)
     return replace(line, y=np.convolve(curve.mean, np.ones(window), "same") / ones, faint=curve.mean)
+
+
+def legend_mark(colour: int) -> str:
+    """A short piece of the line that a colour is drawn with."""
+    dashes = DASHES[colour % len(DASHES)]
+    pattern = "none" if isinstance(dashes, str) else " ".join(str(2 * length) for length in dashes[1])
+    style = f"stroke:var(--c{colour % NUM_COLOURS});stroke-width:3;stroke-dasharray:{pattern}"
+    return f'<svg viewBox="0 0 28 8" aria-hidden="true"><path d="M0 4H28" style="{style}"/></svg>'
 
 
 def line_of(curve: Curve, colour: int = 0) -> Line:

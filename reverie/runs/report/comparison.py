@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reverie.runs.report.charts import Chart, Line
+from reverie.runs.report.charts import Chart, Line, legend_mark
 from reverie.runs.report.elements import figure, folded, page, section, table
 from reverie.runs.report.groups import Comparison, Group, different_settings
 from reverie.runs.report.scoring import improvement_rows, score_rows, shared_rows
@@ -14,6 +14,7 @@ from reverie.runs.report.wording import count, escape, score, short_number, titl
 
 MOST_GROUPS = 8
 """More curves than this in one chart tell nobody anything."""
+FEW_PAIRS = 6
 METHOD = (
     "Interquartile means of the final scores with stratified bootstrap intervals (95 %), after Agarwal et al. 2021. A "
     "run that has not ended counts with its last evaluation. With fewer than five runs the intervals are too narrow."
@@ -59,7 +60,8 @@ def _env_section(comparison: Comparison, env: str, groups: list[Group]) -> str:
                   [[_title(row[0]), *row[1:]] for row in score_rows(groups)], (1, 2, 3, 4), "Scores")  # fmt: skip
     rows = improvement_rows(comparison.improvements(env))[:40]
     if rows:
-        html += folded("Probability of improvement", _improvements(rows))
+        pairs = _improvements(rows)
+        html += pairs if len(rows) <= FEW_PAIRS else folded("Probability of improvement", pairs)
     different = different_settings(groups)
     if different:
         values = [[key, *map(show_value, row[:MOST_GROUPS])] for key, row in list(different.items())[:100]]
@@ -69,17 +71,13 @@ def _env_section(comparison: Comparison, env: str, groups: list[Group]) -> str:
 
 
 def _improvements(rows: list[list[str]]) -> str:
-    note = (
-        '<p class="note">How likely a run of the first group scores higher than one of the second; 0.5 is a draw.</p>'
-    )
+    note = '<p class="note pairs">How likely a run of the first group beats one of the second; 0.5 is a draw.</p>'
     named = [[_title(row[0]), _title(row[1]), *row[2:]] for row in rows]
     return note + table(["group", "against", "probability", "95 % interval"], named, (2, 3))
 
 
 def _legend(groups: list[Group]) -> str:
-    items = "".join(
-        f'<li><i class="swatch k{place}"></i>{escape(_title(group.label))}</li>' for place, group in enumerate(groups)
-    )
+    items = "".join(f"<li>{legend_mark(place)}{escape(_title(group.label))}</li>" for place, group in enumerate(groups))
     return f'<ul class="legend">{items}</ul>'
 
 
@@ -91,7 +89,7 @@ def _curves(groups: list[Group]) -> str:
         if curve is None:
             continue
         bands = ((curve.low, curve.high),) if curve.seeds > 1 else ()
-        lines.append(Line(curve.x, curve.mean, bands, place, has_points=True))
+        lines.append(Line(curve.x, curve.mean, bands, place, has_points=curve.seeds == 1))
         told.append(
             f"{group.label} ends at {score(float(curve.mean[-1]))} after {short_number(float(curve.x[-1]))} steps"
         )
@@ -100,7 +98,9 @@ def _curves(groups: list[Group]) -> str:
     note = "mean over seeds as far as all have come, with its 95 % bootstrap interval"
     note += f"; dashed: solved at {score(goal)}" if goal is not None else ""
     return figure(
-        "Evaluation return", Chart(lines, f"Evaluation return: {'; '.join(told)}.", y_unit="return", goal=goal), note
+        "Evaluation return",
+        Chart(lines, f"Evaluation return: {'; '.join(told)}.", y_unit="return", goal=goal, has_dashes=True),
+        note,
     )
 
 

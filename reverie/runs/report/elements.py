@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from importlib import resources
 
@@ -17,7 +16,6 @@ ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 13 6 8l3 2 5-7' "
     "fill='none' stroke='%232a6fb5' stroke-width='2'/%3E%3C/svg%3E"
 )
-_numbers = itertools.count()
 
 
 def page(title: str, body: str) -> str:
@@ -61,12 +59,12 @@ def folded(title: str, html: str) -> str:
 
 def figure(title: str, chart: Chart, note: str = "") -> str:
     """A chart across the page, drawn once for screens and once for phones so that its text stays legible."""
-    wide, narrow = (draw(chart, size, f"{next(_numbers)}") for size in (WIDE, NARROW))
+    wide, narrow = (draw(chart, size, f"{title} {chart.description} {size}") for size in (WIDE, NARROW))
     return f'<figure>{_caption(title, note)}<div class="wide">{wide}</div><div class="narrow">{narrow}</div></figure>\n'
 
 
 def small_figure(title: str, chart: Chart, note: str = "") -> str:
-    return f"<figure>{_caption(title, note)}{draw(chart, SMALL, f'{next(_numbers)}')}</figure>\n"
+    return f"<figure>{_caption(title, note)}{draw(chart, SMALL, title)}</figure>\n"
 
 
 def _caption(title: str, note: str) -> str:

@@ -44,7 +44,8 @@ def other_metrics(run: RunData) -> list[tuple[str, Series | Value]]:
     """The metrics that are only listed."""
     drawn = {name for name, _ in shown_metrics(run)}
     everything: dict[str, Series | Value] = {**run.metrics.curves, **run.metrics.values}
-    return [(name, entry) for name, entry in everything.items() if name not in drawn][:MOST_LISTED]
+    hidden = {*drawn, *OWN_CHARTS}
+    return [(name, entry) for name, entry in everything.items() if name not in hidden][:MOST_LISTED]
 
 
 def time_parts(run: RunData) -> dict[str, float]:

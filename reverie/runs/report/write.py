@@ -21,6 +21,11 @@ def report_run(path: Path, out: Path | None = None) -> Path:
     return _write(target, run_page(run, target.parent), run_text(run))
 
 
+def report_finished(path: Path) -> Path:
+    """What a run does when it ends."""
+    return report_run(path)
+
+
 def report_runs(paths: list[Path], out: Path) -> Path:
     """Write a comparison of several runs; the path of the page."""
     from reverie.runs.report.comparison import comparison_page
