@@ -19,7 +19,8 @@ from reverie.runs.report.write import report_run
 page = report_run(Path(sys.argv[1]))
 seconds = time.perf_counter() - started
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(f"{seconds:.1f} s ({time.process_time():.1f} s of CPU), peak memory {peak:.0f} MB, page {page.stat().st_size / 1e6:.2f} MB")
+size = page.stat().st_size / 1e6
+print(f"{seconds:.1f} s ({time.process_time():.1f} s of CPU), peak memory {peak:.0f} MB, page {size:.2f} MB")
 """
 
 

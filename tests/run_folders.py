@@ -26,8 +26,10 @@ def write_run(
     run.mkdir(parents=True)
     scores = list(scores)
     algorithm = {"kind": "ppo", "gamma": 0.99, **(settings or {})}
-    config = {"schema_version": 1, "seed": seed, "env": {"id": env, "spec": {"solved_at": 25.0}}, 
-              "algorithm": algorithm, "backend": {"device": "cpu", "threads": 1}, "horizon_steps": 100 * len(scores)}  # fmt: skip
+    config = {
+        "schema_version": 1, "seed": seed, "env": {"id": env, "spec": {"solved_at": 25.0}}, "algorithm": algorithm,
+        "backend": {"device": "cpu", "threads": 1}, "horizon_steps": 100 * len(scores),
+    }  # fmt: skip
     (run / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
     typed = {f"algorithm.{key}": "command line" for key in settings or {}}
     sources = {"algorithm.kind": "algo/ppo.yaml", "algorithm.gamma": "default", **typed}

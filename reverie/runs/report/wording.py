@@ -10,7 +10,7 @@ from typing import Any
 
 LONGEST_TEXT = 400
 MISSING = "–"
-_MARKDOWN = re.compile(r"([\\`*\[\]#|~>$]|(?<!\w)_|_(?!\w)|^[-+])")
+_MARKDOWN = re.compile(r"([\\`*\[\]#|~>$]|(?<!\w)_|_(?!\w))")
 """What could begin markup; an underscore within a word cannot."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]+")
 
