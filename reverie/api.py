@@ -223,11 +223,14 @@ def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = 
 
     ``names`` are runs or patterns such as ``CartPole*``; none means the last run. ``out`` is another place.
     """
+    from reverie.core.errors import ConfigError
     from reverie.runs.report.choose import choose_runs, default_out
     from reverie.runs.report.write import report_run, report_runs
 
     paths = choose_runs(names or ("@last",), Path(runs_dir))
     target = None if out is None else Path(out)
+    if target is not None and target.suffix != ".html":
+        raise ConfigError(f"The page '{target}' should end in .html; the text beside it will end in .md.")
     if len(paths) == 1:
         return report_run(paths[0], target)
     return report_runs(paths, target or default_out(paths, Path(runs_dir)))

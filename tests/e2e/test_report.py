@@ -11,6 +11,7 @@ import pytest
 
 from reverie import api
 from reverie.core.errors import TrainingError
+from reverie.runs.policies import PolicyShelf
 from reverie.runs.report import write as reports
 from reverie.runs.report.wording import score
 from tests.browser import Browser, open_browser
@@ -44,10 +45,13 @@ def test_a_run_ends_with_its_report(reverie: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("real_reports")
-def test_a_failed_run_has_a_report_too(tmp_path: Path) -> None:
-    words = (*SMALL, "algorithm.learning_rate=1e30", "algorithm.max_grad_norm=null")
-    with pytest.raises(TrainingError):
-        api.train(*words, steps=600, runs_dir=tmp_path)
+def test_a_failed_run_has_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise TrainingError("something broke")
+
+    monkeypatch.setattr(PolicyShelf, "end_evaluation", fail)
+    with pytest.raises(TrainingError, match="something broke"):
+        api.train(*SMALL, steps=600, runs_dir=tmp_path)
     assert '<span class="state failed">' in next(tmp_path.glob("*/report.html")).read_text()
 
 
@@ -77,8 +81,19 @@ def test_the_command_for_one_run_and_for_several(reverie: Command, tmp_path: Pat
     assert reverie("report", "a-*").out.split() == [f"runs/report-a-s1-1-and-a-s2-1.{end}" for end in ("html", "md")]
     assert reverie("report", "a-*", "--out", "pages/x.html").out.split()[0] == "pages/x.html"
     assert (tmp_path / "pages" / "x.md").exists()
-    wrong = reverie("report", "b-*")
-    assert (wrong.code, "matches 'b-*'" in wrong.err) == (1, True)
+
+
+def test_the_command_says_what_is_wrong(reverie: Command, tmp_path: Path) -> None:
+    run = str(write_run(tmp_path))
+    (tmp_path / "file").write_text("")
+    for words, code, expected in (
+        (("b-*",), 1, "matches 'b-*'"),
+        ((run, "--out", "x.md"), 2, "should end in .html"),
+        ((run, "--out", "file/x.html"), 1, "Cannot write 'file/x.html'"),
+    ):
+        wrong = reverie("report", *words, "--runs-dir", str(tmp_path))
+        assert wrong.code == code
+        assert expected in wrong.err
 
 
 def test_a_report_is_made_without_torch(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from reverie.core.errors import RunError
 from reverie.runs.report.gather import gather
 from reverie.runs.report.groups import compare
 from reverie.runs.report.markdown import comparison_text, run_text
@@ -35,9 +36,13 @@ def report_runs(paths: list[Path], out: Path) -> Path:
 
 
 def _write(target: Path, page: str, text: str) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, page)
-    replace_file(target.with_suffix(".md"), text)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, page)
+        replace_file(target.with_suffix(".md"), text)
+    except OSError as error:
+        fix = "Choose another place: reverie report RUN --out page.html"
+        raise RunError(f"Cannot write '{target}': {error.strerror}.", fix) from error
     return target
 
 
