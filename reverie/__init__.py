@@ -24,7 +24,8 @@ _EXPORTS = {
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
-    "Agent", "Run", "evaluate", "find", "load", "make_config", "record", "register", "report", "resume", "train", "verify",
+    "Agent", "Run", "evaluate", "find", "load", "make_config", "record", "register", "report", "resume", "train",
+    "verify",
 ]  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def _make_config(
     spec: str, presets_and_overrides: Sequence[str], seed: int | None, steps: int | None
 ) -> tuple[RunConfig, Composed]:
     """The config, and the values that it was made of with their sources."""
-    from reverie.config.build import check_episodes_end, choose_network
+    from reverie.config.build import check_episodes_end, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
     from reverie.config.resolve import resolve_auto, set_budget
@@ -82,7 +82,7 @@ def _make_config(
         composed.tree = set_budget(composed.tree, steps, composed.sources)
     config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)
     check_config(config, composed.sources)
-    config = choose_network(config)
+    config = choose_storage(choose_network(config))
     check_episodes_end(config)
     return config, composed
 

@@ -91,7 +91,7 @@ class Execution:
         stack.enter_context(shown_in(self.console))
         logs = JsonlSink(self.folder.path)
         stack.callback(logs.close)
-        session = build(self.config, [logs, self.console])
+        session = build(self.config, [logs, self.console], self.folder.path)
         stack.callback(session.close)
         checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
         if checkpoint is not None:

@@ -46,7 +46,8 @@ class Orchestrator:
         """Where the time of this process went. For people: nothing is decided by it."""
         self._steps = {
             StepKind.ENTER: self._enter, StepKind.COLLECT: self._collect, StepKind.UPDATE: self._update,
-            StepKind.EVALUATE: self._evaluate, StepKind.END_CYCLE: self._end_cycle,
+            StepKind.EVALUATE: self._evaluate, StepKind.VALIDATE: self._validate,
+            StepKind.END_CYCLE: self._end_cycle,
         }  # fmt: skip
 
     def run(self) -> bool:
@@ -135,6 +136,24 @@ class Orchestrator:
 
     def _evaluate(self, step: Step) -> int:
         self.evaluate(_hook(step).episodes or 1, self.should_stop)
+        return 0
+
+    def _validate(self, step: Step) -> int:
+        """Losses on held-out data, averaged; like an evaluation it leaves nothing behind but its metrics."""
+        session, clock = self.session, self.session.counters.clock()
+        held_out = getattr(session.buffers[step.phase.buffer], "holdout", None)
+        judge = getattr(session.algorithm, "held_out_metrics", None)
+        if held_out is None or judge is None:
+            return 0  # checked before the run began; a buffer or algorithm of the user's own may still have none
+        rng = make_generator(session.config.seed, "validate", clock.env_steps, clock.updates)
+        judged = []
+        for name, read in session.algorithm.reads.items():
+            for _ in range(_hook(step).batches or 1 if has_hook(step.phase, name) else 0):
+                batch = session.normaliser.normalise_batch(held_out.sample(read, session.collector.now, rng))
+                judged.append({f"{name}/{key}": float(value) for key, value in judge(name, batch, clock, rng).items()})
+        keys = {key: None for metrics in judged for key in metrics}
+        means = {key: float(np.mean([metrics[key] for metrics in judged if key in metrics])) for key in keys}
+        session.recorder.write_now("validate", means)
         return 0
 
     def _end_cycle(self, step: Step) -> int:
