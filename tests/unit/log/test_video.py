@@ -82,7 +82,9 @@ def test_a_failure_on_the_way_leaves_what_was_there(tmp_path: Path, ending: str)
 @pytest.mark.needs("video")
 def test_a_broken_encoder_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "ffmpeg"
-    broken.write_text("#!/bin/sh\nhead -c 10 > /dev/null\necho 'first line' >&2\necho 'the codec is gone' >&2\nexit 3\n")
+    broken.write_text(
+        "#!/bin/sh\nhead -c 10 > /dev/null\necho 'first line' >&2\necho 'the codec is gone' >&2\nexit 3\n"
+    )
     broken.chmod(broken.stat().st_mode | stat.S_IEXEC)
     monkeypatch.setattr(video, "_find_ffmpeg", lambda: str(broken))
     with pytest.raises(VideoError, match=r"code 3\): the codec is gone"):
