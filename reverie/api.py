@@ -95,13 +95,16 @@ def train(
     """
     from reverie import backend
     from reverie.config.files import config_to_yaml
+    from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
     from reverie.runs.folder import create_run, find_run, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
+    from reverie.training.preflight import check_start
 
     config = make_config(spec, presets_and_overrides, seed, steps)
     backend.check_device(config.backend.device)  # before there is a folder that nothing can be trained in
+    check_start(config, make_specs(config.env))
     weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
     if weights is not None:
@@ -181,20 +184,23 @@ def evaluate(
     sample: bool = False,
     runs_dir: str | Path = "runs",
     trust: bool = False,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """Play episodes with a run's policy and sum up the scores (``return_mean``, ``return_std`` ...).
 
-    ``seed`` chooses other starting states than the run's own evaluations had.
+    ``seed`` chooses other starting states than the run's own evaluations had; without ``quiet`` a terminal shows how
+    far it is.
     """
     from reverie.config.build import build_evaluator
     from reverie.config.files import read_config
     from reverie.core.types import Clock
+    from reverie.log.progress import quiet_progress
     from reverie.runs.folder import find_run
     from reverie.runs.policies import load_policy
     from reverie.training.evaluator import summarise
 
     path = find_run(name, Path(runs_dir))
-    with trusting(trust):
+    with trusting(trust), quiet_progress(quiet):
         config = read_config(path / "config.yaml")
         policy, about = load_policy(path, which)
         settings = config.evaluate.model_copy(update={"sample": sample})

@@ -31,6 +31,8 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
         from reverie.backend import best_device
 
         tree["backend"]["device"] = best_device()
+    if tree["debug"]:
+        _decide_for_debug(tree)
     if tree["backend"]["engine"] == "auto":
         tree["backend"]["engine"] = "numpy" if tree["backend"]["device"] == "cpu" else "torch"
     if tree["env"]["vector"] == "auto":
@@ -40,6 +42,13 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
     if tree["video"]["enabled"] == "auto":
         tree["video"]["enabled"] = can_film(load_part(EnvConfig, tree["env"], ("env",)))
     return tree
+
+
+def _decide_for_debug(tree: Tree) -> None:
+    """What is left open becomes what can be looked into: breakpoints in the env hold, torch sees every operation."""
+    for section, key, value in (("env", "vector", "sync"), ("backend", "engine", "torch")):
+        if tree[section][key] == "auto":
+            tree[section][key] = value
 
 
 def can_film(env: EnvConfig) -> bool:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -124,6 +124,13 @@ def shown_in(place: Place) -> Iterator[None]:
         yield
     finally:
         _place.reset(token)
+
+
+@contextmanager
+def quiet_progress(quiet: bool = True) -> Iterator[None]:
+    """No progress line in this block, if it is to be quiet."""
+    with shown_in(Nowhere()) if quiet else nullcontext():
+        yield
 
 
 @contextmanager
