@@ -26,11 +26,13 @@ class World:
 
 _device = torch.device("cpu")
 _engine = "numpy"
+_microbatches = 1
 
 
-def configure(device: str, threads: int, deterministic: bool, engine: str = "numpy") -> None:
+def configure(device: str, threads: int, deterministic: bool, engine: str = "numpy", microbatches: int = 1) -> None:
     """Apply the backend section of a config; called once, before anything is built."""
-    global _device, _engine
+    global _device, _engine, _microbatches
+    _microbatches = microbatches
     _device = check_device(device)
     _engine = engine if _device.type == "cpu" else "torch"
     set_threads(threads)
@@ -62,6 +64,11 @@ def device_usage() -> dict[str, float]:
     with suppress(Exception):  # needs the driver's library, whose absence shows in several ways
         usage["usage/gpu_percent"] = float(torch.cuda.utilization(_device))
     return usage
+
+
+def part_size(rows: int) -> int:
+    """Rows of a batch that torch works on at a time; the gradients of all parts add up to that of the batch."""
+    return -(-rows // _microbatches)
 
 
 def engine() -> str:
