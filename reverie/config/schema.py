@@ -61,6 +61,8 @@ class LogConfig(Config):
     """How metrics are shown, by patterns of their names; added after the shipped rules."""
     show: tuple[str, ...] = ()
     """Which metrics the live table shows, by patterns such as collect/*; all if there is none."""
+    report: bool = True
+    """Write report.html and report.md into the run folder when the run ends."""
 
     def all_loggers(self) -> list[ComponentConfig]:
         """The sinks that are switched on, the short forms first."""

@@ -26,6 +26,7 @@ _OWN_ENVS: dict[str, tuple[str, int]] = {
     "Reverie/Counting-v0": ("reverie.envs.dummy:CountingEnv", 10_000),
     "Reverie/Motion-v0": ("reverie.envs.dummy:MotionEnv", 32),
     "Reverie/Constant-v0": ("reverie.envs.dummy:ConstantRewardEnv", 20),
+    "Reverie/Recall-v0": ("reverie.envs.recall:RecallEnv", 1000),
     "Bandit/Bernoulli-v0": ("reverie.envs.bandits:BernoulliBandit", 1000),
     "Bandit/Gaussian-v0": ("reverie.envs.bandits:GaussianBandit", 1000),
     "Bandit/Drifting-v0": ("reverie.envs.bandits:DriftingBandit", 1000),
