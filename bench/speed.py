@@ -54,11 +54,15 @@ SAC("MlpPolicy", "HalfCheetah-v5", learning_starts=1000, device="cpu").learn(STE
 }  # fmt: skip
 
 
+def one_thread() -> dict[str, str]:
+    """This process's environment with one thread for every library."""
+    return os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
 def cpu_seconds(command: list[str]) -> float:
-    """CPU time of a process and its children, with one thread for every library."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    """CPU time of a process and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, env={**os.environ, **threads}, stdout=subprocess.DEVNULL, cwd=ROOT)
+    subprocess.run(command, check=True, env=one_thread(), stdout=subprocess.DEVNULL, cwd=ROOT)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

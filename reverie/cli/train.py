@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,7 @@ def train(
     Example: reverie train CartPole-v1:ppo algorithm.gamma=0.99 --seed 1,2,3 --jobs 2
     """
     words = [*(words or []), *(["debug=true"] if debug else [])]
+    words = _with_sweep(words) if resume is None else words
     seeds = _parse_seeds(seed)
     order = Order(spec, words, steps, runs_dir, quiet, as_json, init_from, init_pattern)
     if dry_run:
@@ -140,6 +142,16 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
     best, final = result.get("best_score"), result.get("final_score")
     scores = "".join(f"  {word} {score:.1f}" for word, score in (("best", best), ("final", final)) if score is not None)
     typer.echo(f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{scores}")
+
+
+def _with_sweep(words: list[str]) -> list[str]:
+    """The words and, after them, what a W&B sweep agent has chosen if it started this process."""
+    if not os.environ.get("WANDB_SWEEP_ID"):
+        return words
+    from reverie.log.wandb import sweep_overrides
+
+    is_sent = any(word.startswith("log.wandb") for word in words)
+    return [*words, *sweep_overrides(os.environ), *([] if is_sent else ["log.wandb={}"])]
 
 
 def _parse_seeds(text: str) -> list[int]:

@@ -36,11 +36,19 @@ _TABLE: dict[str, dict[str, str]] = {
         "thompson": "reverie.controllers.exploration.Thompson",
         "ucb": "reverie.controllers.exploration.UpperConfidence",
     },
+    "logger": {
+        "csv": "reverie.log.csv.CsvSink",
+        "tensorboard": "reverie.log.tensorboard.TensorBoardSink",
+        "wandb": "reverie.log.wandb.WandbSink",
+    },
     "network": {
         "auto": "reverie.nets.encoders.AutoNetwork",
         "mlp": "reverie.nets.encoders.MLP",
         "nature": "reverie.nets.encoders.NatureCNN",
         "impala": "reverie.nets.encoders.ImpalaCNN",
+        "gru": "reverie.nets.recurrent.GRU",
+        "lstm": "reverie.nets.recurrent.LSTM",
+        "transformer": "reverie.nets.transformer.Transformer",
     },
     "optimizer": {
         "adam": "reverie.nets.optim.Adam",
@@ -71,6 +79,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "action_repeat": "reverie.envs.wrappers.ActionRepeat",
         "frame_stack": "reverie.envs.wrappers.FrameStack",
         "grayscale": "reverie.envs.wrappers.Grayscale",
+        "mask_observation": "reverie.envs.wrappers.MaskObservation",
         "one_hot": "reverie.envs.wrappers.OneHot",
         "render_pixels": "reverie.envs.wrappers.RenderPixels",
         "resize": "reverie.envs.wrappers.Resize",

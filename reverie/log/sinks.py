@@ -18,7 +18,8 @@ class JsonlSink:
         self.files: dict[str, TextIO] = {kind: (folder / f"{kind}.jsonl").open("a", encoding="utf-8") for kind in KINDS}
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        self.files[kind].write(json.dumps(record) + "\n")
+        if kind in self.files:  # pictures are for other sinks
+            self.files[kind].write(json.dumps(record) + "\n")
 
     def sync(self) -> dict[str, int]:
         """Put everything on the disk; the sizes of the files in bytes."""

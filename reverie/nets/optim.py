@@ -57,14 +57,22 @@ class FlatOptimizer:
 
     def step(self, loss: Tensor, learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
         """One update by autograd; returns the norm of the gradient before clipping."""
-        self.gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
+        self._differentiate(loss)
         norm = torch.linalg.vector_norm(self.gradient)
         if max_grad_norm is not None:  # the fused kernels could scale too, but take three times as long
             self.gradient.mul_(torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0))
         self.steps += 1
         self.move(learning_rate)
         return norm
+
+    def _differentiate(self, loss: Tensor) -> None:
+        """Fill ``gradient``. One copy of each part: backward() would have them zeroed first, then added to."""
+        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        places = [parameter.grad for parameter in self.parameters]
+        if any(part is None for part in found):
+            self.gradient.zero_()
+        used = [(place, part) for place, part in zip(places, found, strict=True) if part is not None]
+        torch._foreach_copy_([place for place, _ in used], [part for _, part in used])
 
     def apply(self, learning_rate: float, max_grad_norm: float | None = None) -> float:
         """One update with the gradient that :mod:`.numpy_mlp` has written; returns its norm before clipping."""
