@@ -24,12 +24,14 @@ class World:
 
 
 _device = torch.device("cpu")
+_engine = "numpy"
 
 
-def configure(device: str, threads: int, deterministic: bool) -> None:
+def configure(device: str, threads: int, deterministic: bool, engine: str = "numpy") -> None:
     """Apply the backend section of a config; called once, before anything is built."""
-    global _device
+    global _device, _engine
     _device = check_device(device)
+    _engine = engine if _device.type == "cpu" else "torch"
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     if deterministic and _device.type == "cuda":
@@ -39,6 +41,11 @@ def configure(device: str, threads: int, deterministic: bool) -> None:
 def device() -> torch.device:
     """Where tensors live."""
     return _device
+
+
+def engine() -> str:
+    """What plain fully connected networks run on: numpy (gradients written out) or torch."""
+    return _engine
 
 
 def best_device() -> str:
