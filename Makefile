@@ -53,5 +53,5 @@ $(BIN)/pip:
 
 # The stamp is touched last, so that an installation that broke off starts again.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,box2d,tensorboard]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,box2d,tensorboard,video]"
 	@touch $@

@@ -24,6 +24,7 @@ EXTRAS = {
     "minigrid": "minigrid",
     "mujoco": "mujoco",
     "tensorboard": "tensorboard",
+    "video": "imageio_ffmpeg",
     "wandb": "wandb",
 }
 """The module that shows whether an optional extra is installed."""
@@ -45,6 +46,15 @@ def _global_generators_untouched() -> Iterator[None]:
     drawn = [name for name in before if before[name] != after[name]]
     if drawn:
         pytest.fail(f"drew from the global generator of {', '.join(drawn)}; use a named stream instead")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_videos_by_default() -> Iterator[None]:
+    """Runs are filmed where a test asks for it; filming each of them would take longer than all the training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reverie.config.resolve.can_film", lambda env: False)
+        patch.setattr("reverie.runs.videos.can_film", lambda env: False)
+        yield
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from reverie.core import registry
 from reverie.core.contracts import Algorithm, Buffer, Controller, Vector
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
-from reverie.core.rng import Streams
+from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
+from reverie.core.types import State
 from reverie.data.normaliser import Normaliser
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
@@ -22,7 +23,9 @@ from reverie.log.recorder import Recorder, Sink
 from reverie.policy import Policy
 from reverie.training.collector import Collector
 from reverie.training.evaluator import Evaluator, check_time_limit
+from reverie.training.monitor import Monitor
 from reverie.training.phases import flatten_phases
+from reverie.training.rules import Task
 from reverie.training.scheduler import Scheduler
 from reverie.training.session import Factories, Session
 
@@ -58,7 +61,9 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
     algorithm = _make_algorithm(config, specs, streams)
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
     policy = Policy(algorithm, normaliser, specs)
-    recorder = Recorder(counters, config.log.every_steps, sinks)
+    recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage)
+    monitor = Monitor(config.monitor, Task(specs.action, config.horizon_steps, config.env.spec.solved_at), recorder)
+    recorder.sinks.append(monitor)
     vector = make_vector(config.env, config.seed)
     reads = {name: read.rows for name, read in algorithm.reads.items()}
     return Session(
@@ -73,15 +78,39 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
         collector=Collector(vector, policy, counters, recorder, streams),
         recorder=recorder,
         policy=policy,
+        monitor=monitor,
         factories=_make_factories(config, specs, streams),
         env_config=config.env,
     )
+
+
+def copy_algorithm(session: Session) -> Algorithm:
+    """A second algorithm in the same state, to try things with; the session and its streams do not notice."""
+    config = session.algorithm.config
+    copy: Algorithm = registry.load("algorithm", config.kind)(
+        config, session.policy.specs, make_generator(session.config.seed, "copy")
+    )
+    copy.load_state(session.algorithm.state())
+    return copy
 
 
 def build_evaluator(config: RunConfig) -> Evaluator:
     """An evaluator for this run; native vectors cannot start chosen episodes, so it plays on sync ones."""
     env = config.env.model_copy(update={"vector": "sync"}) if config.env.vector == "native" else config.env
     return Evaluator(config.evaluate, config.seed, lambda num_envs: make_vector(env, config.seed, "evaluate", num_envs))
+
+
+def build_policy(config: RunConfig, algorithm: State, normaliser: State) -> Policy:
+    """The policy of a run as these states of its parts have it, without the rest of the run."""
+    specs = make_specs(config.env)
+    policy = Policy(
+        _make_algorithm(config, specs, Streams(config.seed)),
+        Normaliser(config.normaliser, specs, config.env.num_envs),
+        specs,
+    )
+    policy.algorithm.load_state(algorithm)
+    policy.normaliser.load_state(normaliser)
+    return policy
 
 
 def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams) -> Algorithm:

@@ -36,6 +36,11 @@ _TABLE: dict[str, dict[str, str]] = {
         "thompson": "reverie.controllers.exploration.Thompson",
         "ucb": "reverie.controllers.exploration.UpperConfidence",
     },
+    "logger": {
+        "csv": "reverie.log.csv.CsvSink",
+        "tensorboard": "reverie.log.tensorboard.TensorBoardSink",
+        "wandb": "reverie.log.wandb.WandbSink",
+    },
     "network": {
         "auto": "reverie.nets.encoders.AutoNetwork",
         "mlp": "reverie.nets.encoders.MLP",
@@ -102,6 +107,11 @@ def known_kinds_only() -> Iterator[None]:
         yield
     finally:
         _foreign_allowed.reset(token)
+
+
+def allows_foreign() -> bool:
+    """Whether what a config names outside of Reverie may be used here."""
+    return _foreign_allowed.get()
 
 
 def load(group: str, kind: str) -> Any:

@@ -26,7 +26,8 @@ from reverie.training.phases import Phase, flatten_phases
 
 KEEP_EXACT = (
     "phases.{last}.duration_*", "phases.{last}.until*", "early_stop", "evaluate.final_episodes", "checkpoint.*",
-    "log.tensorboard",
+    "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "monitor.*", "preflight.*",
+    "video.*",
 )  # fmt: skip
 """Settings that decide how long the last phase goes on or what is kept, not what happens at any step of the run."""
 

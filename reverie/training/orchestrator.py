@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-
 from reverie.core.errors import TrainingError
-from reverie.core.types import Batch, Update, observation_keys
+from reverie.core.types import Batch, Update
 from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck, never, summarise
+from reverie.training.failures import UpdateCall, check_finite, explain_failure
 from reverie.training.phases import Hook
 from reverie.training.scheduler import Step, StepKind
 from reverie.training.session import Session
@@ -97,16 +95,28 @@ class Orchestrator:
         read = session.algorithm.reads[name]
         batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
         batch = session.normaliser.normalise_batch(batch)
-        update: Update = getattr(session.algorithm, name)(
-            batch, session.counters.clock(), session.streams[f"update/{name}"]
-        )
-        _check_finite(update, batch, f"'{name}' in phase '{step.phase.name}'", session.config.env.id)
+        counters, env_id = session.counters, session.config.env.id
+        call = UpdateCall(name, step.phase.name, env_id, batch, counters.env_steps, counters.updates)
+        try:
+            update = self.learn(name, batch)
+        except (MemoryError, RuntimeError) as error:
+            explain_failure(error, call)
+            raise
+        check_finite(update, call)
         _check_progress(update, hook)
         if update.write_back is not None:
             buffer.write_back(update.write_back)
         session.counters.updates += update.count
         session.recorder.add(name, update.metrics)
         return update.count
+
+    def learn(self, hook: str, batch: Batch) -> Update:
+        """Call an update hook of the algorithm."""
+        session = self.session
+        update: Update = getattr(session.algorithm, hook)(
+            batch, session.counters.clock(), session.streams[f"update/{hook}"]
+        )
+        return update
 
     def _evaluate(self, step: Step) -> int:
         self.evaluate(_hook(step).episodes or 1, self.should_stop)
@@ -117,7 +127,8 @@ class Orchestrator:
         self.session.normaliser.advance()
         used = self.session.buffers[step.phase.buffer].metrics()
         machine = {f"replay/{name}": value for name, value in used.items()}
-        self.session.recorder.end_cycle({**machine, "env/crashes": float(self.session.vector.crashes)})
+        machine |= {"env/crashes": float(self.session.vector.crashes)}
+        self.session.recorder.end_cycle({**machine, "usage/env_seconds": self.session.collector.env_seconds})
         return 0
 
     def _is_solved(self) -> bool:
@@ -133,24 +144,6 @@ class Orchestrator:
 def _hook(step: Step) -> Hook:
     assert step.hook is not None
     return step.hook
-
-
-def _check_finite(update: Update, batch: Batch, where: str, env: str) -> None:
-    """One look per update: a metric that is not a number means that the weights are spoilt."""
-    spoilt = [key for key, value in update.metrics.items() if not math.isfinite(float(value))]
-    if not spoilt:
-        return
-    what = f"{', '.join(f'{key} = {float(update.metrics[key])}' for key in spoilt)} in {where}"
-    inputs = [key for key in ("reward", *observation_keys(batch)) if not np.isfinite(batch[key]).all()]
-    if inputs:
-        raise TrainingError(
-            f"{what}: the env {env} gave a {' and '.join(inputs)} that is not finite.",
-            f"Mend the env; to look for the place: reverie envs check {env} --episodes 100",
-        )
-    raise TrainingError(
-        f"{what}: training has diverged.",
-        "Lower the learning rate, clip gradients (max_grad_norm) or normalise observations and rewards.",
-    )
 
 
 def _check_progress(update: Update, hook: Hook) -> None:
