@@ -24,7 +24,7 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Transitions, Window
-from reverie.core.types import Array, Row, State, WriteBack
+from reverie.core.types import NOTE, Array, Row, State, WriteBack
 from reverie.data.columns import AnnotationColumns, ObservedColumns
 from reverie.data.rows import newest_frame, row_bytes, stack_frames
 from reverie.data.sampler import Draw, Sampler, UniformSampler
@@ -95,14 +95,20 @@ class ReplayBuffer:
         return len(self.rows)
 
     def add(self, row: Row) -> None:
-        """Store a row of every env; where the collector marks it as not ``valid``, no sample starts."""
+        """Store a row of every env; where the collector marks it as not ``valid``, no sample starts.
+
+        Extras named ``note/*`` become annotations, so that updates can replace them.
+        """
         row = {"valid": np.ones(self.num_envs, bool), **row}
         for key in self._stacked:
             row[key] = self._newest_frame(key, row)
+        notes = {key: row.pop(key) for key in list(row) if key.startswith(NOTE)}
         dropped = self.rows.append(row)
         self.usage.added += self.num_envs
         if dropped is not None:
             self.annotations.forget(dropped)
+        if notes:
+            self.annotations.write(self.rows.newest * self.num_envs + np.arange(self.num_envs), notes)
 
     def can_sample(self, read: Read) -> bool:
         if not isinstance(read, (Transitions, Window)) or len(self) < self.config.min_rows:
@@ -158,6 +164,8 @@ class ReplayBuffer:
 
     def forecast_bytes(self, extras: Mapping[str, Array], annotations: Mapping[str, Array]) -> int:
         """Bytes when full; both are examples, shape (N, ...), of what is kept beside the env's own entries."""
+        annotations = {**annotations, **{key: array for key, array in extras.items() if key.startswith(NOTE)}}
+        extras = {key: array for key, array in extras.items() if not key.startswith(NOTE)}
         one_row = row_bytes(self._stored_specs, extras) + np.dtype(bool).itemsize + self.sampler.row_bytes  # valid
         return self.rows.capacity_rows * (one_row + self.annotations.bytes_of(annotations))
 
@@ -184,7 +192,8 @@ class ReplayBuffer:
                 "Let the algorithm read longer windows or pad them less.",
             )
         is_padded = read.pad_before + read.pad_after > 0
-        return Span(read.pad_before, read.length - 1 - read.pad_before, read.pad_after, is_padded, history)
+        after = read.length + read.context - 1 - read.pad_before
+        return Span(read.pad_before, after, read.pad_after, is_padded, read.context, history)
 
     def _read(self, drawn: Draw, span: Span) -> Row:
         anchors = drawn.anchors
