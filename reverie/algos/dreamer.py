@@ -310,8 +310,8 @@ class Dreamer:
     def _pack(self, latent: Latent) -> Row:
         """A latent as it is stored: classes as bytes. Fresh ones have no class at all, which reads as class 0."""
         rssm = self.config.model.rssm
-        stoch = latent.stoch.detach().unflatten(-1, (rssm.stoch, rssm.classes))
-        return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.argmax(-1).to(torch.uint8).cpu().numpy()}
+        stoch = latent.stoch.detach().unflatten(-1, (rssm.classes, rssm.stoch))
+        return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.argmax(-2).to(torch.uint8).cpu().numpy()}
 
     def _unpack(self, notes: Mapping[str, Any]) -> Latent:
         stored = backend.to_tensors(notes)

@@ -62,7 +62,7 @@ class LatentActor(nn.Module):
         return random_array(rng, *shape) if self.is_continuous else rng.random(shape, dtype=np.float32)
 
     def _mixed(self, logits: Tensor) -> Tensor:
-        return mix_uniform(logits, self.config.unimix).log() if self.config.unimix else logits
+        return mix_uniform(logits.unsqueeze(-1), self.config.unimix).squeeze(-1).log() if self.config.unimix else logits
 
     def _gaussian(self, mean: Tensor, spread: Tensor) -> Gaussian:
         low, high = self.config.min_std, self.config.max_std

@@ -51,7 +51,7 @@ class RSSMConfig(Config):
 
 
 class Latent(NamedTuple):
-    """A state of the model: ``deter`` (..., D) and ``stoch`` (..., S * K), the latter one-hot."""
+    """A state of the model: ``deter`` (..., D) and ``stoch`` (..., K * S), the latter one-hot."""
 
     deter: Tensor
     stoch: Tensor
@@ -71,7 +71,7 @@ class Observed(NamedTuple):
 
     latent: Latent
     posterior: Tensor
-    """Probabilities of the latents (B, T, S, K)."""
+    """Probabilities of the latents (B, T, K, S)."""
 
 
 class RSSM(nn.Module):
@@ -139,11 +139,11 @@ class RSSM(nn.Module):
         return features
 
     def prior(self, deter: Tensor) -> Tensor:
-        """What the memory (..., D) expects: probabilities (..., S, K)."""
+        """What the memory (..., D) expects: probabilities (..., K, S)."""
         return self._probability(self.prior_output(self.prior_layers(deter)))
 
     def draw(self, probability: Tensor, uniform: Tensor) -> Tensor:
-        """One-hot latents (..., S, K) for uniform numbers (..., S)."""
+        """One-hot latents (..., K, S) for uniform numbers (..., S)."""
         return one_hot(sample_indices(probability, uniform), self.config.classes)
 
     def _move(self, latent: Latent, action: Tensor) -> Tensor:
@@ -159,4 +159,4 @@ class RSSM(nn.Module):
         return F.linear(self.from_action(bounded), weight)
 
     def _probability(self, logits: Tensor) -> Tensor:
-        return mix_uniform(logits.unflatten(-1, (self.config.stoch, self.config.classes)), self.config.unimix)
+        return mix_uniform(logits.unflatten(-1, (self.config.classes, self.config.stoch)), self.config.unimix)

@@ -6,6 +6,7 @@ Initial weights are truncated normal with the variance 1 / fan-in, biases 0 (Haf
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +43,25 @@ class Projection(nn.Module):
         return F.linear(x, self.weight)
 
 
+class _NormedSiLU(torch.autograd.Function):
+    """torch takes a norm and an activation apart into twice as many passes over memory, forwards and backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
+        inverse = (torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1] + NORM_EPSILON).rsqrt_()
+        normed = x * inverse
+        ctx.save_for_backward(normed, inverse, scale)
+        return F.silu(normed * scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        normed, inverse, scale = ctx.saved_tensors
+        inner = torch.ops.aten.silu_backward(gradient, normed * scale)
+        product = inner * normed
+        along = (product @ scale).unsqueeze(-1) / len(scale)  # the part of it that the norm takes away
+        return (inner * scale).addcmul_(normed, along, value=-1).mul_(inverse), product.flatten(0, -2).sum(0)
+
+
 class NormedSiLU(nn.Module):
     """RMS norm over the last axis, then SiLU."""
 
@@ -50,7 +70,7 @@ class NormedSiLU(nn.Module):
         self.scale = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.silu(F.rms_norm(x, self.scale.shape, self.scale, NORM_EPSILON))
+        return _NormedSiLU.apply(x, self.scale)
 
 
 class Dense(nn.Module):
@@ -111,7 +131,8 @@ class BlockGRU(nn.Module):
         hidden = self.hidden(self.own(state) + shared)
         gates = self.gates.blockwise(hidden) + self.gates.bias.unflatten(0, (self.own.blocks, 1, -1))
         reset, candidate, update = gates.chunk(3, -1)  # (blocks, N, width / blocks) each
-        candidate = torch.tanh(torch.sigmoid(reset) * candidate)
+        # tanh(x) = 2 sigmoid(2x) - 1: torch's tanh took 3.5 times as long as its sigmoid.
+        candidate = torch.sigmoid(2 * torch.sigmoid(reset) * candidate) * 2 - 1
         before = state.unflatten(-1, (self.own.blocks, -1)).transpose(0, 1)
         after = torch.lerp(before, candidate, torch.sigmoid(update - 1))
         return after.transpose(0, 1).flatten(1)
