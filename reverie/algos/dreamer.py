@@ -228,7 +228,7 @@ class Dreamer:
             reward, going_on = prediction.reward[1:], prediction.continuation
             returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
             self.return_scale.update(returns)
-            offset, scale = self.return_scale()
+            _, scale = self.return_scale()
             advantage = (returns - expected[:-1]) / scale
             weight = going_on.cumprod(0)[:-1]
             slow = self.critic.slow_mean(features[:-1])

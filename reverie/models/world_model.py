@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from reverie.core.config import ComponentConfig, Config
+from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.functional.categorical import entropy, split_divergence
@@ -255,10 +255,10 @@ def _loss_of(spec: ObservationSpec, predicted: Tensor, target: Tensor) -> Tensor
     if spec.kind == "image":
         return (predicted - target.float() / 255).square().flatten(1).sum(1)
     if spec.kind == "discrete":
-        parts = zip(predicted.split(list(spec.classes), -1), target.flatten(1).unbind(1), strict=True)
+        parts = zip(predicted.split(list(spec.classes), -1), target.reshape(len(target), -1).unbind(1), strict=True)
         return torch.stack([F.cross_entropy(logits, index, reduction="none") for logits, index in parts]).sum(0)
     scaled = target.float() / 255 if spec.dtype == "uint8" else target
-    return (predicted - symlog(scaled.flatten(1))).square().sum(1)
+    return (predicted - symlog(scaled.reshape(len(scaled), -1))).square().sum(1)
 
 
 def _shown(spec: ObservationSpec, predicted: Tensor) -> Tensor:
