@@ -2,7 +2,8 @@
 
 As in DreamerV3 (Hafner et al. 2023), whose replay keeps a queue of windows that were just collected. Here nothing is
 queued: a cursor per env says how far its rows were served, which is all that has to be saved. Unpadded windows are
-laid side by side, so that each row is served once (as more than context); within episodes each legal sample is served once.
+laid side by side, so that each row is served once (apart from serving as context); within episodes each legal sample
+is served once.
 """
 
 from __future__ import annotations

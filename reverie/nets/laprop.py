@@ -39,8 +39,6 @@ class LaProp(FlatOptimizer):
     def __init__(self, config: Any, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__(config, parameters)
         self.moments = {"first": torch.zeros_like(self.flat.data), "second": torch.zeros_like(self.flat.data)}
-        self._gradients = [parameter.grad for parameter in self.parameters]
-        self._values = [parameter.data for parameter in self.parameters]
 
     def move(self, values: Tensor, gradient: Tensor, learning_rate: float) -> None:
         if self.config.clip:
@@ -54,10 +52,11 @@ class LaProp(FlatOptimizer):
         values.add_(first, alpha=-learning_rate * rising / (1 - beta1**self.steps))
 
     def _clip_each(self) -> None:
-        norms = torch.stack(torch._foreach_norm(self._gradients))
-        largest = self.config.clip * torch.stack(torch._foreach_norm(self._values)).clamp(min=_SMALLEST_NORM)
-        factors = 1 / (norms / largest).clamp(min=1.0)
-        torch._foreach_mul_(self._gradients, list(factors.unbind()))
+        gradients = [parameter.grad for parameter in self.parameters]
+        values = [parameter.data for parameter in self.parameters]
+        largest = self.config.clip * torch.stack(torch._foreach_norm(values)).clamp(min=_SMALLEST_NORM)
+        factors = 1 / (torch.stack(torch._foreach_norm(gradients)) / largest).clamp(min=1.0)
+        torch._foreach_mul_(gradients, list(factors.unbind()))
 
 
 def step_together(optimizers: Sequence[FlatOptimizer], loss: Tensor, learning_rate: float) -> list[Tensor]:

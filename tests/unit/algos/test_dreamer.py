@@ -64,6 +64,10 @@ def learn(agent: Dreamer, batch: Row, hook: str = "update") -> dict[str, float]:
     return {key: float(value) for key, value in update.metrics.items()}
 
 
+def all_weights(agent: Dreamer) -> torch.Tensor:
+    return weights(agent.model, agent.actor, agent.critic)
+
+
 def weights(*modules: torch.nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten().clone() for module in modules for p in module.parameters()])
 
@@ -72,10 +76,10 @@ def weights(*modules: torch.nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize("observations", OBSERVATIONS)
 def test_every_kind_of_observation_and_action(observations: str, action: str) -> None:
     agent = make(ACTIONS[action], OBSERVATIONS[observations])
-    before = weights(agent.model, agent.actor, agent.critic)
+    before = all_weights(agent)
     metrics = learn(agent, make_batch(agent))
     assert all(np.isfinite(value) for value in metrics.values())
-    assert not torch.equal(before, weights(agent.model, agent.actor, agent.critic))
+    assert not torch.equal(before, all_weights(agent))
     now = column_of(random_rows(agent.specs, 3, 1))
     now["previous_action"] = now.pop("action")
     given, carry, extras = agent.act(now, agent.initial_carry(3), Clock(), make_generator(0), Mode.COLLECT)
@@ -131,9 +135,7 @@ def test_actions_that_were_never_done_change_nothing() -> None:
     other = {**batch, "action": np.where(final, (batch["action"] + 1) % 3, batch["action"])}
     learn(first, batch)
     learn(second, other)
-    assert torch.equal(
-        weights(first.model, first.actor, first.critic), weights(second.model, second.actor, second.critic)
-    )
+    assert torch.equal(all_weights(first), all_weights(second))
     third = make()
     learn(third, with_other(batch, ~final))
     assert not torch.equal(weights(first.model), weights(third.model))
@@ -259,7 +261,7 @@ def test_updates_repeat_bit_for_bit_and_continue_from_a_state() -> None:
     third.load_state(second.state())
     for seed in range(4, 8):
         learn(third, make_batch(third, seed))
-    assert torch.equal(weights(first.model, first.actor, first.critic), weights(third.model, third.actor, third.critic))
+    assert torch.equal(all_weights(first), all_weights(third))
 
 
 def test_a_policy_state_is_enough_to_act() -> None:
