@@ -11,7 +11,6 @@ from reverie.config.build import build
 from reverie.envs.make import find_spec
 from tests.unit.config.test_presets import SPECS
 
-
 EXTRAS = {"box2d": ".box2d", "mujoco": ".mujoco", "crafter": "envs.crafter", "dmc": "envs.dm_control"}
 
 
