@@ -1,18 +1,20 @@
-"""``python -m bench [name ...]``: run some or all measurements, one after the other."""
+"""``python -m bench [name ...] [words for them]``: run some or all measurements, one after the other."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from itertools import takewhile
 
-NAMES = ("checkpoint", "speed", "scores", "storm")
+NAMES = ("atari", "checkpoint", "dreamer", "replay", "speed", "scores", "storm")
 
 
 def main() -> None:
-    names = [word for word in sys.argv[1:] if ":" not in word]  # specs are for the measurement itself
+    names = list(takewhile(lambda word: word in NAMES, sys.argv[1:]))
+    del sys.argv[1 : 1 + len(names)]
+    if sys.argv[1:] and not names:
+        sys.exit(f"There is no measurement '{sys.argv[1]}'. Known: {', '.join(NAMES)}.")
     for name in names or NAMES:
-        if name not in NAMES:
-            sys.exit(f"There is no measurement '{name}'. Known: {', '.join(NAMES)}.")
         print(f"== {name}")
         importlib.import_module(f"bench.{name}").main()
 

@@ -30,9 +30,7 @@ SPECS = {
         {"obs": ObservationSpec((24,), "float32", "vector")},
         ActionSpec("continuous", (6,), "float32", low=(-1.0,) * 6, high=(1.0,) * 6),
     ),
-    "image": Specs(
-        {"obs": ObservationSpec((64, 64, 3), "uint8", "image")}, ActionSpec("discrete", (), "int64", (17,))
-    ),
+    "image": Specs({"obs": ObservationSpec((64, 64, 3), "uint8", "image")}, ActionSpec("discrete", (), "int64", (17,))),
 }
 PARTS = {
     "observe": (dreamer.WorldModel, "observe"), "model_losses": (dreamer.WorldModel, "losses"),
@@ -59,7 +57,8 @@ def make_batch(agent: dreamer.Dreamer) -> Row:
         "obs": seen.astype(spec.dtype), "action": specs.action.sample(rng, count).reshape(*shape, *specs.action.shape),
         "reward": rng.standard_normal(shape, dtype=np.float32), "is_first": rng.random(shape) < 0.005,
         "terminated": never, "truncated": never, "id": np.arange(count).reshape(shape),
-        "note/deter": np.zeros((*shape, rssm.deter), np.float32), "note/stoch": np.zeros((*shape, rssm.stoch), np.uint8),
+        "note/deter": np.zeros((*shape, rssm.deter), np.float32),
+        "note/stoch": np.zeros((*shape, rssm.stoch), np.uint8),
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
-TURNS = 3
+TURNS = int(os.environ.get("TURNS", 3))
 QUIET = ["evaluate.final_episodes=0", "log.every_steps=10000", "checkpoint.every_steps=1000000"]
 SHORT = ["phases.0.hooks.0.collect.rows=8"]
 TASKS = {
@@ -54,11 +54,15 @@ SAC("MlpPolicy", "HalfCheetah-v5", learning_starts=1000, device="cpu").learn(STE
 }  # fmt: skip
 
 
+def one_thread() -> dict[str, str]:
+    """This process's environment with one thread for every library."""
+    return os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
 def cpu_seconds(command: list[str]) -> float:
-    """CPU time of a process and its children, with one thread for every library."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    """CPU time of a process and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, env={**os.environ, **threads}, stdout=subprocess.DEVNULL, cwd=ROOT)
+    subprocess.run(command, check=True, env=one_thread(), stdout=subprocess.DEVNULL, cwd=ROOT)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -74,9 +78,13 @@ def peer(program: str, steps: int) -> float:
 
 
 def main() -> None:
+    """``python -m bench speed [word ...]``: the tasks whose names contain one of the words, or all."""
     if not PEERS.exists():
         sys.exit("The peers are not installed. Type: make peers")
+    wanted = sys.argv[1:] or [""]
     for name, (steps, words, program) in TASKS.items():
+        if not any(word in name for word in wanted):
+            continue
         # What starting costs is measured with a run of next to no steps and taken off.
         start_ours = ours([*words, *SHORT], 1)
         start_peer = cpu_seconds([str(PEERS), "-c", program.split("\n")[1]])

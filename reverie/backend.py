@@ -26,13 +26,15 @@ class World:
 
 
 _device = torch.device("cpu")
+_engine = "numpy"
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's numbers for mallopt
 
 
-def configure(device: str, threads: int, deterministic: bool) -> None:
+def configure(device: str, threads: int, deterministic: bool, engine: str = "numpy") -> None:
     """Apply the backend section of a config; called once, before anything is built."""
-    global _device
+    global _device, _engine
     _device = check_device(device)
+    _engine = engine if _device.type == "cpu" else "torch"
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     # Else every fresh tensor is filled before it is written: a twentieth of an update, for memory that nobody reads.
@@ -57,6 +59,11 @@ def _keep_freed_memory() -> None:
 def device() -> torch.device:
     """Where tensors live."""
     return _device
+
+
+def engine() -> str:
+    """What plain fully connected networks run on: numpy (gradients written out) or torch."""
+    return _engine
 
 
 def best_device() -> str:

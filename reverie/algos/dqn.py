@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,10 +37,10 @@ from reverie.core.types import (
     observation_keys,
 )  # fmt: skip
 from reverie.data.rows import transitions
-from reverie.functional.losses import weighted_mean
-from reverie.functional.returns import n_step
+from reverie.functional.gradients import huber_gradient
+from reverie.functional.returns import first_n_step
 from reverie.nets.encoders import AutoNetwork
-from reverie.nets.numpy_policy import make_numpy_network
+from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
 from reverie.nets.optim import Adam, flatten
 from reverie.nets.q_heads import NoisyLinear, ScalarHead
 
@@ -99,6 +99,64 @@ class QNetwork(nn.Module):
             layer.draw(rng)
 
 
+class NumpyQNetworks:
+    """The online and the target network in numpy, for one value per action and plain fully connected layers."""
+
+    def __init__(self, online: QNetwork, target: QNetwork) -> None:
+        self.inputs = NumpyInput(online.trunk.inputs)
+        self.online, self.target = (
+            NumpyMLP([*make_numpy_layers(network.trunk.layers), NumpyLayer(network.head.advantage)])
+            for network in (online, target)
+        )
+
+    def values(self, observation: Mapping[str, Array]) -> Array:
+        return self.online(self.inputs(observation))
+
+    def following(self, observation: Mapping[str, Array], double: bool) -> Array:
+        """The target network's value of the action that would be taken next (B,)."""
+        x = self.inputs(observation)
+        values = self.target(x)
+        if not double:
+            return np.maximum.reduce(values, 1)
+        return values[np.arange(len(x)), self.online(x).argmax(1)]
+
+    def forward(self, observation: Mapping[str, Array]) -> Kept:
+        return self.online.forward(self.inputs(observation))
+
+    def backward(self, taken: Array, gradient: Array, kept: Kept) -> None:
+        """Set the online network's gradients from the derivative by the values of the actions ``taken`` (B,)."""
+        by_value = np.zeros_like(kept[-1])
+        by_value[np.arange(len(taken)), taken] = gradient
+        self.online.backward(by_value, kept)
+
+
+def has_numpy_form(network: QNetwork) -> bool:
+    head = network.head
+    is_simple = isinstance(head, ScalarHead) and head.value is None and not network.noisy_layers
+    return is_simple and is_plain_mlp(network.trunk)
+
+
+class Steps(NamedTuple):
+    """n-step transitions with the weight of each in a mean, and its share of the loss: by importance, too."""
+
+    start: dict[str, Array]
+    reached: dict[str, Array]
+    action: Array
+    reward: Array
+    discount: Array
+    weight: Array
+    share: Array
+
+
+class Learnt(NamedTuple):
+    """What a gradient step has to tell; ``losses`` are per sample."""
+
+    loss: Any
+    value: Any
+    grad_norm: Any
+    losses: Tensor
+
+
 class DQN:
     """An agent for discrete actions."""
 
@@ -116,8 +174,7 @@ class DQN:
         self.target = copy.deepcopy(self.online).requires_grad_(False)
         self.target_flat = flatten(list(self.target.parameters()))
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.online.parameters())
-        plain = isinstance(self.online.head, ScalarHead) and not config.dueling
-        self.numpy_values = make_numpy_network(self.online.trunk, self.online.head.advantage) if plain else None
+        self.numpy = NumpyQNetworks(self.online, self.target) if has_numpy_form(self.online) else None
 
     @property
     def reads(self) -> dict[str, Read]:
@@ -130,8 +187,10 @@ class DQN:
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         explores = mode is Mode.COLLECT
-        values = self.numpy_values(now) if self.numpy_values else self._values(now, rng if explores else None)
-        action = epsilon_greedy(values, self.config.epsilon.at(clock), rng) if explores else values.argmax(-1)
+        values = self._values(now, rng if explores else None) if self.numpy is None else self.numpy.values(now)
+        action = values.argmax(-1)
+        if explores:
+            action = epsilon_greedy(action, values.shape[-1], self.config.epsilon.at(clock), rng)
         return action, carry, {}
 
     @torch.inference_mode()
@@ -144,28 +203,51 @@ class DQN:
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """One step on transitions (B, n + 1)."""
-        rows = backend.to_tensors(batch)
+        learn = self._learn if self.numpy is None else self._learn_by_numpy
+        loss, chosen, norm, losses = learn(self._steps(batch), clock, rng)
+        self._move_target(clock)
+        metrics = {"loss": loss, "value": chosen, "grad_norm": norm, "epsilon": self.config.epsilon.at(clock)}
+        return Update(metrics, 1, self._priorities(batch, losses))
+
+    def _steps(self, batch: Batch) -> Steps:
+        """The n-step transitions of a batch: where they start and end, what was done and earned between."""
+        now, then, weight = transitions(batch)
+        keys = observation_keys(batch)
+        earned = first_n_step(then["reward"], then["terminated"], is_last(then), weight, self.config.gamma)
+        if weight.shape[1] == 1:
+            reached = {key: then[key][:, 0] for key in keys}
+        else:
+            reached = {key: then[key][np.arange(len(weight)), earned.column] for key in keys}
+        start = {key: now[key][:, 0] for key in keys}
+        share = weight[:, 0] / max(weight[:, 0].sum(), 1e-8)
+        scaled = share * batch["importance"][:, 0] if "importance" in batch else share
+        return Steps(start, reached, now["action"][:, 0], earned.reward, earned.discount, share, scaled)
+
+    def _learn(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:
         self.online.draw_noise(rng)
         self.target.draw_noise(rng)
-        now, then, weight = transitions(rows)
-        steps = n_step(
-            then["reward"], then["terminated"], is_last(then), weight, self.config.gamma, self.config.n_step
-        )  # fmt: skip
-        sample = torch.arange(len(weight), device=weight.device)
-        reached = {key: rows[key][sample, steps.column[:, 0] + 1] for key in observation_keys(rows)}
-        start = {key: now[key][:, 0] for key in observation_keys(now)}
-        chosen = _pick(self.online(start), now["action"][:, 0])
+        start, reached = backend.to_tensors(steps.start), backend.to_tensors(steps.reached)
+        rows = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
+        chosen = _pick(self.online(start), rows["action"])
         with torch.no_grad():
             following = self._following(reached)
-        losses = self.online.head.loss(chosen, following, steps.reward[:, 0], steps.discount[:, 0])
-        importance = rows["importance"][:, 0] if "importance" in rows else torch.ones_like(losses)
-        loss = weighted_mean(losses * importance, weight[:, 0])
+        losses = self.online.head.loss(chosen, following, rows["reward"], rows["discount"])
+        loss = torch.dot(losses, rows["share"])
         norm = self.optimizer.step(loss, self.config.learning_rate.at(clock), self.config.max_grad_norm)
-        self._move_target(clock)
         with torch.no_grad():
-            value = weighted_mean(self.online.head.values(chosen.unsqueeze(1)).squeeze(1), weight[:, 0])
-        metrics = {"loss": loss.detach(), "value": value, "grad_norm": norm, "epsilon": self.config.epsilon.at(clock)}
-        return Update(metrics, 1, self._priorities(batch, losses))
+            value = torch.dot(self.online.head.values(chosen.unsqueeze(1)).squeeze(1), rows["weight"])
+        return Learnt(loss.detach(), value, norm, losses.detach())
+
+    def _learn_by_numpy(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:
+        """The same for plain networks, with the gradients written out."""
+        assert self.numpy is not None
+        following = self.numpy.following(steps.reached, self.config.double)
+        kept = self.numpy.forward(steps.start)
+        chosen = kept[-1][np.arange(len(steps.action)), steps.action]
+        losses, slope = huber_gradient(chosen, steps.reward + steps.discount * following)
+        self.numpy.backward(steps.action, slope * steps.share, kept)
+        norm = self.optimizer.apply(self.config.learning_rate.at(clock), self.config.max_grad_norm)
+        return Learnt(losses @ steps.share, chosen @ steps.weight, norm, torch.from_numpy(losses))
 
     def _following(self, observation: Mapping[str, Tensor]) -> Tensor:
         """The target network's output for the action that would be taken next (B, K)."""
@@ -181,7 +263,7 @@ class DQN:
         """How surprising each transition was, for buffers that sample by it."""
         if "importance" not in batch:
             return None
-        return WriteBack(batch["id"][:, 0], {"priority": self.online.head.surprise(losses.detach()).cpu().numpy()})
+        return WriteBack(batch["id"][:, 0], {"priority": self.online.head.surprise(losses).cpu().numpy()})
 
     def policy_state(self) -> State:
         return backend.module_state(self.online)

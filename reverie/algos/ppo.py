@@ -10,8 +10,8 @@ Departures from common implementations:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from reverie import backend
-from reverie.controllers.actor_critic import ActorCritic, ActorCriticMemory
+from reverie.controllers.actor_critic import ActorCritic, ActorCriticMemory, NumpyActorCritic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Read, Rollout
@@ -28,6 +28,7 @@ from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is_last, observation_keys
 from reverie.data.rows import transitions
 from reverie.functional import losses
+from reverie.functional.gradients import clipped_policy_gradient, clipped_value_gradient
 from reverie.functional.returns import gae
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
@@ -90,6 +91,18 @@ class PPOConfig(ComponentConfig):
         return int(value)
 
 
+class Step(NamedTuple):
+    """What one gradient step has to tell."""
+
+    policy_loss: Any
+    value_loss: Any
+    grad_norm: Any
+    log_ratio: Any
+
+
+STEP_METRICS = ("policy_loss", "value_loss", "grad_norm")
+
+
 class PPO(ActorCriticMemory):
     """An agent for every observation and action kind of :mod:`reverie.core.specs`."""
 
@@ -107,7 +120,7 @@ class PPO(ActorCriticMemory):
             )  # fmt: skip
         self.model = model.to(backend.device())
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
-        self.model.prepare_acting()
+        self.model.prepare_numpy()
 
     # ---------------------------------------------------------------- acting
 
@@ -148,21 +161,26 @@ class PPO(ActorCriticMemory):
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """All epochs over one rollout (N, T + 1)."""
+        config = self.config
         data = self._prepare(backend.to_tensors(batch))
-        steps: list[dict[str, Tensor]] = []
-        for _ in range(self.config.epochs):
-            epoch = [self._step(rows, clock) for rows in self._minibatches(data, rng)]
+        steps: list[Step] = []
+        for _ in range(config.epochs):
+            rows = self._shuffle(data, rng)
+            epoch = self._learn(rows, clock)
             steps += epoch
-            log_ratio = torch.cat([step.pop("log_ratio") for step in epoch])
-            share = torch.cat([step.pop("share") for step in epoch]) / len(epoch)
+            log_ratio, share = _join([step.log_ratio for step in epoch]), rows["share"] / len(epoch)
             kl = torch.dot(losses.approximate_kl(log_ratio), share)
-            if self.config.target_kl is not None and float(kl) > 1.5 * self.config.target_kl:
+            if config.target_kl is not None and float(kl) > 1.5 * config.target_kl:
                 break
-        metrics: dict[str, Any] = {key: torch.stack([step[key] for step in steps]).mean() for key in steps[0]}
+        metrics = {name: _mean([getattr(step, name) for step in steps]) for name in STEP_METRICS}
+        metrics["entropy"] = losses.weighted_mean(data["entropy"], data["weight"])
+        metrics["loss"] = metrics["policy_loss"] + config.value_weight * metrics["value_loss"]
+        metrics["loss"] = metrics["loss"] - config.entropy_weight * metrics["entropy"]
         metrics["kl"] = kl
-        metrics["clip_fraction"] = torch.dot(losses.is_clipped(log_ratio, self.config.clip.at(clock)), share)
+        metrics["clip_fraction"] = torch.dot(losses.is_clipped(log_ratio, config.clip.at(clock)), share)
         metrics["explained_variance"] = losses.explained_variance(data["value"], data["target"], data["weight"])
-        metrics["learning_rate"] = self.config.learning_rate.at(clock)
+        metrics |= self.optimizer.norms_by_part(self.model.parts(), steps[-1].grad_norm)
+        metrics["learning_rate"] = config.learning_rate.at(clock)
         return Update(metrics, len(steps))
 
     @torch.no_grad()
@@ -176,28 +194,44 @@ class PPO(ActorCriticMemory):
             self.config.gamma, self.config.gae_lambda,
         )  # fmt: skip
         rows = {key: now[key].flatten(0, 1) for key in (*observation_keys(now), "action")}
-        rows["log_prob"] = self.model.policy(rows).log_prob(rows["action"])
+        policy = self.model.policy(rows)
+        rows["log_prob"], rows["entropy"] = policy.log_prob(rows["action"]), policy.entropy()
         rows["value"] = values[:, :-1].flatten()
         rows["advantage"] = advantage.flatten()
         rows["target"] = rows["advantage"] + rows["value"]
         rows["weight"] = weight.flatten()
         return rows
 
-    def _minibatches(self, data: dict[str, Tensor], rng: np.random.Generator) -> Iterator[dict[str, Tensor]]:
+    def _shuffle(self, data: dict[str, Tensor], rng: np.random.Generator) -> dict[str, Tensor]:
         """The rows of one epoch in random order; what can be done for all minibatches at once is done here."""
-        rows = len(data["weight"])
-        size = self.config.batch_size
-        size = max(1, round(size * rows)) if isinstance(size, float) else min(size, rows)
-        order = torch.as_tensor(rng.permutation(rows), device=backend.device())
-        shuffled = {key: value[order] for key, value in data.items()}  # one gather, then free slices
-        shuffled["share"] = losses.batch_shares(shuffled["weight"], size)
+        order = torch.as_tensor(rng.permutation(len(data["weight"])), device=backend.device())
+        rows = {key: value[order] for key, value in data.items()}  # one gather, then free slices
+        size = self._batch_size(len(order))
+        rows["share"] = losses.batch_shares(rows["weight"], size)
         if self.config.normalise_advantage:
-            shuffled["advantage"] = losses.normalise_batches(shuffled["advantage"], shuffled["share"], size)
-        parts = {key: value.split(size) for key, value in shuffled.items()}
-        for index in range(len(parts["share"])):
-            yield {key: value[index] for key, value in parts.items()}
+            rows["advantage"] = losses.normalise_batches(rows["advantage"], rows["share"], size)
+        return rows
 
-    def _step(self, rows: dict[str, Tensor], clock: Clock) -> dict[str, Tensor]:
+    def _batch_size(self, rows: int) -> int:
+        size = self.config.batch_size
+        return max(1, round(size * rows)) if isinstance(size, float) else min(size, rows)
+
+    def _learn(self, rows: dict[str, Tensor], clock: Clock) -> list[Step]:
+        """A gradient step on each minibatch of an epoch."""
+        model = self.model.numpy
+        if model is None:
+            return [self._step(part, clock) for part in self._cut(rows)]
+        arrays = {key: value.numpy() for key, value in rows.items()}
+        arrays["input"] = model.inputs(arrays)
+        return [self._numpy_step(model, part, clock) for part in self._cut(arrays)]
+
+    def _cut(self, rows: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        count = len(rows["share"])
+        size = self._batch_size(count)
+        for start in range(0, count, size):
+            yield {key: value[start : start + size] for key, value in rows.items()}
+
+    def _step(self, rows: dict[str, Tensor], clock: Clock) -> Step:
         """One gradient step on one minibatch."""
         config, share = self.config, rows["share"]
         policy, value = self.model(rows)
@@ -206,11 +240,28 @@ class PPO(ActorCriticMemory):
         errors = losses.clipped_value_loss(value, rows["value"], rows["target"], config.value_clip)
         policy_loss, value_loss = torch.dot(surrogate, share), torch.dot(errors, share)
         loss = policy_loss + config.value_weight * value_loss
-        with torch.set_grad_enabled(config.entropy_weight > 0):
-            entropy = torch.dot(policy.entropy(), share)
         if config.entropy_weight:
-            loss = loss - config.entropy_weight * entropy
+            loss = loss - config.entropy_weight * torch.dot(policy.entropy(), share)
         norm = self.optimizer.step(loss, config.learning_rate.at(clock), config.max_grad_norm)
-        named = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        kept = {"grad_norm": norm, "log_ratio": log_ratio, "share": share}
-        return {key: value.detach() for key, value in {**named, **kept}.items()}
+        return Step(policy_loss.detach(), value_loss.detach(), norm, log_ratio.detach())
+
+    def _numpy_step(self, model: NumpyActorCritic, rows: dict[str, Array], clock: Clock) -> Step:
+        """The same step with the gradients written out."""
+        config, share = self.config, rows["share"]
+        policy, value, kept = model.forward(rows["input"], rows["action"])
+        log_ratio = policy.log_prob - rows["log_prob"]
+        surrogate, policy_slope = clipped_policy_gradient(log_ratio, rows["advantage"], config.clip.at(clock))
+        errors, value_slope = clipped_value_gradient(value, rows["value"], rows["target"], config.value_clip)
+        entropy_slope = -config.entropy_weight * share if config.entropy_weight else None
+        by_output = policy.backward(policy_slope * share, entropy_slope)
+        model.backward(by_output, value_slope * (config.value_weight * share), kept)
+        norm = self.optimizer.apply(config.learning_rate.at(clock), config.max_grad_norm)
+        return Step(surrogate @ share, errors @ share, norm, log_ratio)
+
+
+def _join(parts: Sequence[Any]) -> Tensor:
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else torch.from_numpy(np.concatenate(parts))
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    return torch.stack(values).mean() if isinstance(values[0], Tensor) else np.mean(values)

@@ -73,7 +73,7 @@ class Reinforce(ActorCriticMemory):
             model = ActorCritic(config.network, specs, config.shared_trunk, initial_log_std=config.initial_log_std)
         self.model = model.to(backend.device())
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
-        self.model.prepare_acting()
+        self.model.prepare_numpy()
 
     def initial_carry(self, num_envs: int) -> Carry:
         return {}
@@ -110,7 +110,7 @@ class Reinforce(ActorCriticMemory):
             "loss": loss.detach(), "policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(),
             "entropy": entropy.detach(), "grad_norm": norm,
         }  # fmt: skip
-        return Update(metrics)
+        return Update(metrics | self.optimizer.norms_by_part(self.model.parts(), norm))
 
     def _returns(self, rows: dict[str, Tensor], values: Tensor, weight: Tensor) -> Tensor:
         """What each action is credited with before the baseline (E, T - 1)."""

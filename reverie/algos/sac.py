@@ -43,6 +43,8 @@ from reverie.nets.encoders import VectorInput, choose_network_kind
 from reverie.nets.ensemble import EnsembleMLP
 from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation, make_mlp
+from reverie.nets.numpy_distributions import NumpySquashedGaussian
+from reverie.nets.numpy_mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers
 from reverie.nets.optim import Adam, flatten
 
 LOG_STD = (-20.0, 2.0)
@@ -67,6 +69,9 @@ class FixedTemperature(nn.Module):
     def loss(self, entropy: Tensor) -> Tensor:
         return torch.zeros_like(entropy)
 
+    def set_gradient(self, entropy: float) -> None:
+        """There is nothing to learn."""
+
 
 class LearnedTemperature(nn.Module):
     """A weight that keeps the policy's entropy at a target."""
@@ -89,6 +94,11 @@ class LearnedTemperature(nn.Module):
 
     def loss(self, entropy: Tensor) -> Tensor:
         return self.log_value * (entropy.detach() - self.target)
+
+    def set_gradient(self, entropy: float) -> None:
+        """The derivative of the mean loss, written out."""
+        assert self.log_value.grad is not None
+        self.log_value.grad.fill_(entropy - self.target)
 
 
 class SACConfig(ComponentConfig):
@@ -175,6 +185,35 @@ class Actor(nn.Module):
         return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
 
 
+class NumpyNetworks:
+    """Policy and critics in numpy, for vector observations and continuous actions."""
+
+    def __init__(self, actor: Actor, critics: Critics, targets: Critics) -> None:
+        self.inputs = NumpyInput(critics.encoder.network)
+        self.actor = NumpyMLP([*make_numpy_layers(actor.layers), NumpyLayer(actor.output)])
+        self.critics, self.targets = NumpyEnsemble(critics.ensemble), NumpyEnsemble(targets.ensemble)
+
+    def look(self, rows: Mapping[str, Array]) -> Array:
+        """The observations of a batch's first column (B, width)."""
+        return self.inputs({key: rows[key][:, 0] for key in observation_keys(rows)})
+
+    def choose(self, now: Row, noise: Array | None) -> Array:
+        mean, log_std = np.split(self.actor(self.inputs(now)), 2, axis=1)
+        return np.tanh(mean if noise is None else mean + np.exp(np.clip(log_std, *LOG_STD)) * noise)
+
+    def target_values(self, x: Array, action: Array) -> Array:
+        return self.targets(np.concatenate([x, action], axis=1))[..., 0]
+
+    def least_value(self, x: Array, action: Array, scale: Array) -> tuple[Array, Array]:
+        """The smallest of the critics' values (B,), and its derivative by the action (B, A) times ``scale`` (B,)."""
+        kept = self.critics.forward(np.concatenate([x, action], axis=1))
+        values = kept[-1][..., 0]
+        smallest, rows = values.argmin(0), np.arange(len(x))
+        gradient = np.zeros_like(kept[-1])
+        gradient[smallest, rows, 0] = scale
+        return values[smallest, rows], self.critics.input_gradient(gradient, kept, begin=x.shape[1])
+
+
 class SAC:
     """An agent for continuous and discrete actions."""
 
@@ -197,6 +236,8 @@ class SAC:
         self.critic_optimizer = optimizer(config.optimizer, self.critics.parameters())
         learned = [*self.actor.parameters(), *self.temperature.parameters()]
         self.actor_optimizer = optimizer(config.optimizer, learned)
+        has_numpy_form = not (self.discrete or self.critics.encoder.has_images) and is_plain(self.actor.layers)
+        self.numpy = NumpyNetworks(self.actor, self.critics, self.targets) if has_numpy_form else None
 
     @property
     def reads(self) -> dict[str, Read]:
@@ -205,17 +246,29 @@ class SAC:
     def initial_carry(self, num_envs: int) -> Carry:
         return {}
 
-    @torch.inference_mode()
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
+        noise = None if mode is Mode.EVALUATE else self._noise(rng, len(now["is_first"]))
+        action = self._choose(now, noise) if self.numpy is None else self.numpy.choose(now, noise)
+        return action.reshape(-1, *self.specs.action.shape), carry, {}
+
+    @torch.inference_mode()
+    def _choose(self, now: Row, noise: Array | None) -> Array:
+        """Actions (B, A); without noise the most likely ones."""
         observation = backend.to_tensors({key: now[key] for key in observation_keys(now)})
         policy = self.actor(self.critics.encoder(observation))
-        action = policy.mode() if mode is Mode.EVALUATE else policy.sample(self._noise(rng, len(now["is_first"])))
-        return action.reshape(-1, *self.specs.action.shape).cpu().numpy(), carry, {}
+        action = policy.mode() if noise is None else policy.sample(self._to_tensor(noise))
+        chosen: Array = action.cpu().numpy()
+        return chosen
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """One step of critics, policy and temperature on transitions (B, 2)."""
+        metrics = self._learn(batch, clock, rng) if self.numpy is None else self._learn_by_numpy(batch, clock, rng)
+        self.targets_flat.lerp_(self.critic_optimizer.flat.data, self.config.target_rate)
+        return Update(metrics)
+
+    def _learn(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
         rows = backend.to_tensors(batch)
         now, then, weight = transitions(rows)
         observation, following = (
@@ -223,7 +276,9 @@ class SAC:
         )
         weight, size = weight[:, 0], len(weight)
         action = now["action"][:, 0].reshape(size, -1)
-        target = self._target(following, then["reward"][:, 0], then["terminated"][:, 0], self._noise(rng, size))
+        target = self._target(
+            following, then["reward"][:, 0], then["terminated"][:, 0], self._to_tensor(self._noise(rng, size))
+        )
         features = self.critics.encoder(observation)
         values = self.critics(features) if self.discrete else self.critics(features, action)
         if self.discrete:
@@ -231,17 +286,50 @@ class SAC:
         errors = (values - target).square().sum(0)
         critic_loss = 0.5 * weighted_mean(errors, weight)
         learning_rate = self.config.learning_rate.at(clock)
-        self.critic_optimizer.step(critic_loss, learning_rate)
-        actor_loss, entropy = self._actor_loss(features.detach(), self._noise(rng, size), weight)
+        critic_norm = self.critic_optimizer.step(critic_loss, learning_rate)
+        actor_loss, entropy = self._actor_loss(features.detach(), self._to_tensor(self._noise(rng, size)), weight)
         temperature_loss = weighted_mean(self.temperature.loss(entropy), weight)
-        self.actor_optimizer.step(actor_loss + temperature_loss, learning_rate)
-        self.targets_flat.lerp_(self.critic_optimizer.flat.data, self.config.target_rate)
-        metrics = {
+        actor_norm = self.actor_optimizer.step(actor_loss + temperature_loss, learning_rate)
+        return {
             "loss": (critic_loss + actor_loss).detach(), "critic_loss": critic_loss.detach(),
             "actor_loss": actor_loss.detach(), "entropy": weighted_mean(entropy.detach(), weight),
             "temperature": self.temperature(), "value": weighted_mean(values.detach().mean(0), weight),
+            "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
         }  # fmt: skip
-        return Update(metrics)
+
+    def _learn_by_numpy(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
+        """The same for vectors and continuous actions, with the gradients written out."""
+        networks, learning_rate = self.numpy, self.config.learning_rate.at(clock)
+        assert networks is not None
+        now, then, weight = transitions(batch)
+        share = weight[:, 0] / max(weight[:, 0].sum(), 1e-8)
+        size, temperature = len(share), float(self.temperature())
+        noise = np.concatenate([self._noise(rng, size), self._noise(rng, size)])
+        following, current = networks.look(then), networks.look(now)
+        outputs = networks.actor.forward(np.concatenate([following, current]))
+        reached = NumpySquashedGaussian(outputs[-1][:size], noise[:size], LOG_STD)
+        value = networks.target_values(following, reached.action).min(0) - temperature * reached.log_prob
+        target = then["reward"][:, 0] + self.config.gamma * value * ~then["terminated"][:, 0]
+
+        kept = networks.critics.forward(np.concatenate([current, now["action"][:, 0].reshape(size, -1)], axis=1))
+        values = kept[-1][..., 0]
+        errors = values - target
+        networks.critics.backward((errors * share)[..., None], kept)
+        critic_norm = self.critic_optimizer.apply(learning_rate)
+
+        policy = NumpySquashedGaussian(outputs[-1][size:], noise[size:], LOG_STD)
+        least, slope = networks.least_value(current, policy.action, -share)
+        networks.actor.backward(policy.backward(slope, temperature * share), [kept[size:] for kept in outputs])
+        entropy = -float(policy.log_prob @ share)
+        self.temperature.set_gradient(entropy)
+        actor_norm = self.actor_optimizer.apply(learning_rate)
+        critic_loss = 0.5 * float(np.square(errors).sum(0) @ share)
+        actor_loss = -temperature * entropy - float(least @ share)
+        return {
+            "loss": critic_loss + actor_loss, "critic_loss": critic_loss, "actor_loss": actor_loss,
+            "entropy": entropy, "temperature": float(self.temperature()), "value": float(values.mean(0) @ share),
+            "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
+        }  # fmt: skip
 
     @torch.no_grad()
     def _target(self, observation: Tensors, reward: Tensor, terminated: Tensor, noise: Tensor) -> Tensor:
@@ -274,9 +362,11 @@ class SAC:
         shift, is_image = self.config.image_shift, self.specs.observations[key].kind == "image"
         return random_shift(observation, shift, rng) if shift and is_image else observation
 
-    def _noise(self, rng: np.random.Generator, count: int) -> Tensor:
+    def _noise(self, rng: np.random.Generator, count: int) -> Array:
         size = self.specs.action.size
-        noise = rng.random((count, size), dtype=np.float32) if self.discrete else random_array(rng, count, size)
+        return rng.random((count, size), dtype=np.float32) if self.discrete else random_array(rng, count, size)
+
+    def _to_tensor(self, noise: Array) -> Tensor:
         return torch.as_tensor(noise, device=backend.device())
 
     # ---------------------------------------------------------------- memory

@@ -51,7 +51,7 @@ def check_episodes_end(config: RunConfig) -> None:
 def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
     """All parts of a run, none of them started."""
     settings = config.backend
-    backend.configure(settings.device, settings.threads, settings.deterministic)
+    backend.configure(settings.device, settings.threads, settings.deterministic, settings.engine)
     specs = make_specs(config.env)
     streams = Streams(config.seed)
     counters = Counters(horizon_steps=config.horizon_steps)

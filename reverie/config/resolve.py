@@ -31,6 +31,8 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
         from reverie.backend import best_device
 
         tree["backend"]["device"] = best_device()
+    if tree["backend"]["engine"] == "auto":
+        tree["backend"]["engine"] = "numpy" if tree["backend"]["device"] == "cpu" else "torch"
     if tree["env"]["vector"] == "auto":
         from reverie.envs.make import resolve_vector
 

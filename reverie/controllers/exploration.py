@@ -21,11 +21,14 @@ def random_greedy(values: Array, rng: np.random.Generator) -> Array:
     return chosen
 
 
-def epsilon_greedy(values: Array, epsilon: float, rng: np.random.Generator) -> Array:
-    """With probability ``epsilon`` a random action, else the best."""
-    chosen = random_greedy(values, rng)
-    guesses = rng.integers(0, values.shape[-1], len(values))
-    return np.where(rng.random(len(values)) < epsilon, guesses, chosen)
+def epsilon_greedy(best: Array, num_actions: int, epsilon: float, rng: np.random.Generator) -> Array:
+    """With probability ``epsilon`` a random action, else the best one (N,)."""
+    explores = rng.random(len(best)) < epsilon
+    count = np.count_nonzero(explores)
+    if count:
+        best = best.copy()
+        best[explores] = rng.integers(0, num_actions, count)
+    return best
 
 
 class EpsilonGreedy:
@@ -41,7 +44,8 @@ class EpsilonGreedy:
 
     def choose(self, values: Array, visits: Array, clock: Clock, rng: np.random.Generator) -> Array:
         """Actions (N,) for values and visit counts (N, A)."""
-        return epsilon_greedy(values, self.config.epsilon.at(clock), rng)
+        best = random_greedy(values, rng)
+        return epsilon_greedy(best, values.shape[-1], self.config.epsilon.at(clock), rng)
 
     def probabilities(self, values: Array, clock: Clock) -> Array:
         """How likely each action is, for expected SARSA."""

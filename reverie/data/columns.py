@@ -11,12 +11,14 @@ memory is not doubled, and a checkpoint costs only the chunks that are new.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Array, Row, Sealed, State
+from reverie.data.flags import RowFlags
 
 
 class ObservedColumns:
@@ -31,6 +33,8 @@ class ObservedColumns:
         """The first vector step that is still stored."""
         self.end = 0
         """The vector step behind the newest one."""
+        self.flags = RowFlags(self)
+        """What samples may lie on, by place: see :mod:`reverie.data.flags`."""
         self._columns: Row = {}
         self._sealed: dict[int, Sealed] = {}
 
@@ -83,15 +87,26 @@ class ObservedColumns:
         first = self.oldest * self.num_envs
         return np.asarray(first + (places - first) % self.capacity_rows)
 
+    def column(self, key: str, places: slice) -> Array:
+        """A stretch of a column, to be read only."""
+        return self._columns[key][places]
+
     def gather(self, ids: Array, keys: Iterable[str] | None = None) -> Row:
         """Rows by id, with the leading axes of ``ids``; ids that are not stored give arbitrary values."""
         places = self.places(ids)
         return {key: self._columns[key].take(places, axis=0) for key in (self._columns if keys is None else keys)}
 
+    def slices(self, begin: int, end: int) -> list[slice]:
+        """The places of the vector steps from ``begin`` up to below ``end``: one stretch, or two around the ring."""
+        first, size = begin * self.num_envs % self.capacity_rows, (end - begin) * self.num_envs
+        room = self.capacity_rows - first
+        return [slice(first, first + size)] if size <= room else [slice(first, None), slice(0, size - room)]
+
     def clear(self) -> None:
         """Forget all rows. Ids go on, so that an id of before never means a row of after."""
         self._columns = {}  # let go, not overwritten: chunks handed out before keep their content
         self._sealed = {}
+        self.flags.clear()
         self.oldest = self.end = -(-self.end // self.chunk_steps) * self.chunk_steps
 
     def state(self) -> State:
@@ -200,7 +215,7 @@ class AnnotationColumns:
 
     def __init__(self, rows: ObservedColumns, float_dtype: str) -> None:
         self.rows = rows
-        self.float_dtype = np.dtype(float_dtype)
+        self.float_dtype = float_dtype
         self._columns: Row = {}
 
     @property
@@ -212,9 +227,11 @@ class AnnotationColumns:
         """Memory of the annotations of one row."""
         return sum(column[:1].nbytes for column in self._columns.values())
 
-    def bytes_of(self, examples: Mapping[str, Array]) -> int:
+    @staticmethod
+    def bytes_of(examples: Mapping[str, Array], float_dtype: str) -> int:
         """What ``row_bytes`` will be once values like these, of shape (N, ...), were written."""
-        return sum(array[0].size * self._stored_dtype(array.dtype).itemsize for array in examples.values())
+        kept = [(math.prod(array.shape[1:]), _stored_dtype(array.dtype, float_dtype)) for array in examples.values()]
+        return sum(size * dtype.itemsize for size, dtype in kept)
 
     def write(self, ids: Array, columns: Mapping[str, Array]) -> None:
         """Set values of rows. Rows no longer stored are passed over; of equal ids the last one counts."""
@@ -226,7 +243,7 @@ class AnnotationColumns:
             self._check(key, ids, values)
             if key not in self._columns:
                 shape = (self.rows.capacity_rows, *values.shape[ids.ndim :])
-                self._columns[key] = np.zeros(shape, self._stored_dtype(values.dtype))
+                self._columns[key] = np.zeros(shape, _stored_dtype(values.dtype, self.float_dtype))
             self._columns[key][places] = self._fit(values[is_stored], self._columns[key].dtype)
 
     def gather(self, ids: Array) -> Row:
@@ -270,15 +287,16 @@ class AnnotationColumns:
                 f"Give one value per id, here of shape {(*ids.shape, *shape)}, and the same type at every call.",
             )
 
-    def _stored_dtype(self, dtype: np.dtype) -> np.dtype:
-        return self.float_dtype if np.issubdtype(dtype, np.floating) else dtype
-
     def _fit(self, values: Array, dtype: np.dtype) -> Array:
         """Numbers too big for half precision become its biggest: infinities would spoil every later loss."""
         if dtype != np.float16:
             return values
         bound = np.finfo(np.float16).max
         return np.clip(values, -bound, bound)
+
+
+def _stored_dtype(dtype: np.dtype, float_dtype: str) -> np.dtype:
+    return np.dtype(float_dtype) if np.issubdtype(dtype, np.floating) else dtype
 
 
 def _served_dtype(dtype: np.dtype) -> np.dtype:

@@ -42,7 +42,11 @@ class MixtureSampler:
         shares = np.array([part.share for part in config.parts])
         self.shares = shares / shares.sum()
         self.uses_priorities = any(part.uses_priorities for part in self.parts)
-        self.row_bytes = sum(part.row_bytes for part in self.parts)
+
+    @staticmethod
+    def row_bytes(config: Config) -> int:
+        """What all the parts take."""
+        return sum(registry.load("sampler", part.sampler.kind).row_bytes(part.sampler) for part in config.parts)
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
         """Samples of parts without priorities have the importance 1."""

@@ -49,7 +49,6 @@ class PrioritisedSampler:
         """Added to every priority, so that no row is lost for good."""
 
     uses_priorities = True
-    row_bytes = np.dtype(np.float32).itemsize + SumTree.ROW_BYTES
 
     def __init__(self, config: Config, rows: ObservedColumns) -> None:
         self.config = config
@@ -59,6 +58,11 @@ class PrioritisedSampler:
         self._largest = 1.0
         self._admitted = rows.oldest * rows.num_envs
         """The first id that has no weight yet."""
+
+    @staticmethod
+    def row_bytes(config: ComponentConfig) -> int:
+        """A weight, and a place in one tree; hooks that read other kinds of samples have one each."""
+        return np.dtype(np.float32).itemsize + SumTree.ROW_BYTES
 
     @property
     def beta(self) -> float:

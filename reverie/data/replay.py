@@ -6,9 +6,7 @@ the write head. Final rows are stored like all others, so nothing is ever put ba
 
 Which samples are drawn is up to a sampler (:mod:`reverie.data.sampler`): a component of its own.
 
-Where observations are stacks of frames, usually either every stack is stored whole or the buffer rebuilds them
-by its own rules. Here only the newest frame is stored, and the rule of :mod:`reverie.data.rows` is applied to row
-ids, so that a sample copies just the frames it shows.
+Where observations are stacks of frames, only the newest frame is stored (:mod:`reverie.data.stacks`).
 """
 
 from __future__ import annotations
@@ -25,13 +23,16 @@ from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Transitions, Window
 from reverie.core.types import NOTE, Array, Row, State, WriteBack
+from reverie.data import flags
 from reverie.data.columns import AnnotationColumns, ObservedColumns
-from reverie.data.rows import newest_frame, row_bytes, stack_frames
+from reverie.data.forecast import Forecast
+from reverie.data.rows import row_bytes
 from reverie.data.sampler import Draw, Sampler, UniformSampler
 from reverie.data.spans import Span, find_extent, has_legal
+from reverie.data.stacks import gather_stacks, single_frames, slide_stacks, take_newest_frame
 
 if TYPE_CHECKING:
-    from reverie.core.specs import ObservationSpec, Specs
+    from reverie.core.specs import Specs
 
 _FEWEST_CHUNKS = 8
 
@@ -45,7 +46,7 @@ class Usage:
     served: int = 0
     """Rows that reads replayed; a transition counts as one."""
     age: float = 0.0
-    """Rows over all envs that came after a sampled one, on average over the last batch."""
+    """Rows over all envs that had come after a sampled one, on average over the last batch."""
 
 
 class ReplayBuffer:
@@ -79,16 +80,15 @@ class ReplayBuffer:
         self.config = config
         self.specs = specs
         self.num_envs = num_envs
-        self._stored_specs = _single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
+        self._stored_specs = single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
         self._stacked = [
             key for key, spec in self._stored_specs.observations.items() if spec != specs.observations[key]
         ]
-        chunk_steps = max(1, min(config.chunk_rows, config.capacity // _FEWEST_CHUNKS) // num_envs)
-        num_chunks = -(-config.capacity // (chunk_steps * num_envs)) + 1  # one of them is being filled
-        self.rows = ObservedColumns(num_envs, chunk_steps, num_chunks)
+        self.rows = ObservedColumns(num_envs, *_chunks(config, num_envs))
         self.annotations = AnnotationColumns(self.rows, config.annotation_dtype)
         self.sampler: Sampler = registry.load("sampler", config.sampler.kind)(config.sampler, self.rows)
         self.usage = Usage()
+        self._spans: dict[Read, Span] = {}
 
     def __len__(self) -> int:
         """Rows kept, over all envs."""
@@ -101,7 +101,7 @@ class ReplayBuffer:
         """
         row = {"valid": np.ones(self.num_envs, bool), **row}
         for key in self._stacked:
-            row[key] = self._newest_frame(key, row)
+            row[key] = take_newest_frame(key, row, self.config.stacked_frames)
         notes = {key: row.pop(key) for key in list(row) if key.startswith(NOTE)}
         dropped = self.rows.append(row)
         self.usage.added += self.num_envs
@@ -134,7 +134,8 @@ class ReplayBuffer:
         span = self._span(read)
         drawn = self.sampler.draw(read.batch_size, span, rng)
         self.usage.served += read.rows
-        self.usage.age = float(np.mean(self.rows.newest - drawn.anchors // self.num_envs)) * self.num_envs
+        steps = drawn.anchors if self.num_envs == 1 else drawn.anchors // self.num_envs
+        self.usage.age = (self.rows.newest - int(steps.sum()) / len(steps)) * self.num_envs
         return self._read(drawn, span)
 
     def write_back(self, values: WriteBack) -> None:
@@ -160,14 +161,27 @@ class ReplayBuffer:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the rows kept at the moment, annotations included."""
-        return len(self) * (self.rows.row_bytes + self.annotations.row_bytes + self.sampler.row_bytes)
+        drawing = self.sampler.row_bytes(self.config.sampler)
+        return len(self) * (self.rows.row_bytes + flags.ROW_BYTES + self.annotations.row_bytes + drawing)
 
-    def forecast_bytes(self, extras: Mapping[str, Array], annotations: Mapping[str, Array]) -> int:
-        """Bytes when full; both are examples, shape (N, ...), of what is kept beside the env's own entries."""
-        annotations = {**annotations, **{key: array for key, array in extras.items() if key.startswith(NOTE)}}
-        extras = {key: array for key, array in extras.items() if not key.startswith(NOTE)}
-        one_row = row_bytes(self._stored_specs, extras) + np.dtype(bool).itemsize + self.sampler.row_bytes  # valid
-        return self.rows.capacity_rows * (one_row + self.annotations.bytes_of(annotations))
+    @staticmethod
+    def forecast(
+        config: Config,
+        specs: Specs,
+        num_envs: int,
+        extras: Mapping[str, Array],
+        annotations: Mapping[str, Array],
+        rollout_rows: int = 0,
+    ) -> Forecast:
+        """What it takes when full: see :mod:`reverie.data.forecast`."""
+        chunk_steps, num_chunks = _chunks(config, num_envs)
+        stored = single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
+        notes = {key: array for key, array in extras.items() if key.startswith(NOTE)}
+        extras = {key: array for key, array in extras.items() if key not in notes}
+        observed = row_bytes(stored, extras) + np.dtype(bool).itemsize + flags.ROW_BYTES  # and valid
+        kept = AnnotationColumns.bytes_of({**annotations, **notes}, config.annotation_dtype)
+        drawing = registry.load("sampler", config.sampler.kind).row_bytes(config.sampler)
+        return Forecast(chunk_steps * num_chunks * num_envs * (observed + kept + drawing))
 
     def state(self) -> State:
         return {
@@ -182,6 +196,11 @@ class ReplayBuffer:
         self.usage = Usage(**state["usage"])
 
     def _span(self, read: Transitions | Window) -> Span:
+        if read not in self._spans:
+            self._spans[read] = self._make_span(read)
+        return self._spans[read]
+
+    def _make_span(self, read: Transitions | Window) -> Span:
         """The rows of a sample; transitions may be cut short by the end of their episode, to one step at least."""
         history = self.config.stacked_frames - 1
         if isinstance(read, Transitions):
@@ -196,64 +215,33 @@ class ReplayBuffer:
         return Span(read.pad_before, after, read.pad_after, is_padded, read.context, history)
 
     def _read(self, drawn: Draw, span: Span) -> Row:
-        anchors = drawn.anchors
-        extent = find_extent(self.rows, anchors, span)
-        kept = np.clip(span.offsets, extent.first[:, None], extent.last[:, None])  # (B, T)
-        is_real = kept == span.offsets
-        ids = anchors[:, None] + kept * self.num_envs
-        batch = self.rows.gather(ids, [key for key in self.rows.keys if key not in self._stacked])
-        batch |= self._gather_stacks(ids) if self._stacked else {}
-        batch |= self.annotations.gather(ids)
-        batch["valid"] &= is_real
-        batch["id"] = np.where(is_real, ids, -1)
+        if span.is_fixed:
+            ids = drawn.anchors[:, None] + span.offsets * self.num_envs  # (B, T)
+            batch, batch["id"] = self._gather(ids, span, is_padded=False), ids
+        else:
+            extent = find_extent(self.rows, drawn.anchors, span)
+            kept = np.clip(span.offsets, extent.first[:, None], extent.last[:, None])
+            is_real = kept == span.offsets
+            ids = drawn.anchors[:, None] + kept * self.num_envs
+            batch = self._gather(ids, span, is_padded=not is_real.all())
+            batch["valid"] &= is_real
+            batch["id"] = np.where(is_real, ids, -1)
         if drawn.importance is not None:
             batch["importance"] = np.repeat(drawn.importance[:, None], ids.shape[1], axis=1)
         return batch
 
-    def _gather_stacks(self, ids: Array) -> Row:
-        """The stacked observations of rows: stacks of ids are made first, then only those frames are read."""
-        count = self.config.stacked_frames
-        past = ids.reshape(-1, 1) - np.arange(count - 1, -1, -1) * self.num_envs  # (B * T, count), oldest first
-        is_first = self.rows.gather(past, ["is_first"])["is_first"]
-        stacks = stack_frames(past[..., None], is_first, count)[:, -1]  # the ids of each row's frames
-        frames = self.rows.gather(stacks.reshape(*ids.shape, count), self._stacked)  # (B, T, count, ..., C)
-        return {key: _join_frames(values) for key, values in frames.items()}
-
-    def _newest_frame(self, key: str, row: Row) -> Array:
-        """What is stored of a stack. First rows repeat one frame, which shows whether it is a stack at all."""
-        frame: Array = newest_frame(row[key], self._stored_specs.observations[key].shape[-1])
-        first = row["is_first"]
-        if first.any():
-            repeated = np.concatenate([frame[first]] * self.config.stacked_frames, axis=-1)
-            if not np.array_equal(row[key][first], repeated):
-                raise _no_stack(key, self.config.stacked_frames)
-        return frame
+    def _gather(self, ids: Array, span: Span, is_padded: bool) -> Row:
+        """All columns of these rows (B, T)."""
+        if not self._stacked:
+            return {**self.rows.gather(ids), **self.annotations.gather(ids)}
+        batch = self.rows.gather(ids, [key for key in self.rows.keys if key not in self._stacked])
+        slides = span.is_within_episode and not is_padded
+        stack = slide_stacks if slides else gather_stacks
+        batch |= stack(self.rows, ids, self._stacked, self.config.stacked_frames)
+        return batch | self.annotations.gather(ids)
 
 
-def _single_frames(specs: Specs, count: int) -> Specs:
-    """The specs of what is stored: one frame of each stack."""
-    leaves = {key: _single_frame(key, spec, count) for key, spec in specs.observations.items()}
-    if leaves == specs.observations:
-        raise _no_stack(", ".join(leaves), count)
-    return dataclasses.replace(specs, observations=leaves)
-
-
-def _single_frame(key: str, spec: ObservationSpec, count: int) -> ObservationSpec:
-    if spec.kind == "discrete" or not spec.shape:
-        return spec
-    if spec.shape[-1] % count:
-        raise _no_stack(key, count)
-    return dataclasses.replace(spec, shape=(*spec.shape[:-1], spec.shape[-1] // count))
-
-
-def _no_stack(key: str, count: int) -> ConfigError:
-    return ConfigError(
-        f"The observation '{key}' is no stack of {count} frames as the frame_stack wrapper makes it.",
-        "Set the buffer's stacked_frames to the frames of that wrapper, or to 1 to store observations as they are.",
-    )
-
-
-def _join_frames(frames: Array) -> Array:
-    """(B, T, count, ..., C) as (B, T, ..., count * C)."""
-    joined = np.moveaxis(frames, 2, -2)
-    return joined.reshape(*joined.shape[:-2], -1)
+def _chunks(config: ReplayBuffer.Config, num_envs: int) -> tuple[int, int]:
+    """Vector steps of a chunk, and how many chunks there are; one of them is being filled."""
+    chunk_steps = max(1, min(config.chunk_rows, config.capacity // _FEWEST_CHUNKS) // num_envs)
+    return chunk_steps, -(-config.capacity // (chunk_steps * num_envs)) + 1

@@ -8,6 +8,7 @@ share of episodes and only waits for the others) are kept in their places, but n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +17,8 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Episodes, Read, Rollout
 from reverie.core.types import Array, Row, State, WriteBack, is_last
-from reverie.data.rows import stack_rows
+from reverie.data.forecast import Forecast
+from reverie.data.rows import row_bytes, stack_rows
 
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
@@ -87,6 +89,18 @@ class RolloutBuffer:
     def memory_bytes(self) -> int:
         """Bytes of the rows kept at the moment."""
         return len(self._rows) * sum(array.nbytes for array in self._rows[0].values()) if self._rows else 0
+
+    @staticmethod
+    def forecast(
+        config: Config,
+        specs: Specs,
+        num_envs: int,
+        extras: Mapping[str, Array],
+        annotations: Mapping[str, Array],
+        rollout_rows: int = 0,
+    ) -> Forecast:
+        """What is kept between two reads, and once more while it is put together: see :mod:`reverie.data.forecast`."""
+        return Forecast(2 * rollout_rows * (row_bytes(specs, extras) + np.dtype(bool).itemsize))
 
     def __len__(self) -> int:
         """Rows kept, over all envs."""

@@ -10,7 +10,7 @@ The other samplers have files of their own: :mod:`reverie.data.prioritised`, :mo
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -19,7 +19,7 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import TrainingError
 from reverie.core.types import Array, State
 from reverie.data.columns import ObservedColumns
-from reverie.data.spans import Span, anchor_range, find_extent, legal_blocks
+from reverie.data.spans import Span, anchor_range, judge, legal_blocks
 
 _ROUNDS = 8
 """Rounds of drawing, with ever more to spare: enough while 1 anchor in 100 is legal."""
@@ -38,8 +38,11 @@ class Sampler(Protocol):
 
     uses_priorities: bool
     """Whether it wants to be told priorities; if so, every draw has ``importance``."""
-    row_bytes: int
-    """Memory that it takes for each row which the buffer has room for."""
+
+    @staticmethod
+    def row_bytes(config: Any) -> int:
+        """Memory that one with this config takes for each row which the buffer has room for."""
+        ...
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw: ...
 
@@ -68,25 +71,29 @@ class UniformSampler:
         """All rows alike."""
 
     uses_priorities = False
-    row_bytes = 0
 
     def __init__(self, config: ComponentConfig, rows: ObservedColumns) -> None:
         self.rows = rows
 
+    @staticmethod
+    def row_bytes(config: ComponentConfig) -> int:
+        """Nothing is kept."""
+        return 0
+
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
         """Independent samples."""
+        if count == 0:
+            return Draw(np.empty(0, np.int64))
         low, high = anchor_range(self.rows, span)
-        drawn = np.empty(0, np.int64)
+        found: list[Array] = []
+        missing = count
         for doubling in range(_ROUNDS if high > low else 0):
-            missing = count - len(drawn)
-            if missing == 0:
-                break
             candidates = self._propose(low, high, (missing + missing // 4 + 4) << doubling, rng)
-            legal = candidates[find_extent(self.rows, candidates, span).is_legal]
-            drawn = np.concatenate([drawn, legal[:missing]])
-        if len(drawn) < count:
-            drawn = np.concatenate([drawn, self._look_up(count - len(drawn), span, rng)])
-        return Draw(drawn)
+            found.append(candidates[judge(self.rows, candidates, span)][:missing])
+            missing -= len(found[-1])
+            if missing == 0:
+                return Draw(found[0] if len(found) == 1 else np.concatenate(found))
+        return Draw(np.concatenate([*found, self._look_up(missing, span, rng)]))
 
     def write_priorities(self, ids: Array, priorities: Array) -> None:
         """They change nothing here."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from reverie.core.types import Array, is_last
+from reverie.core.types import Array
 from reverie.data.columns import ObservedColumns
+from reverie.data.flags import FIRST, LAST, VALID, follows, leads_on
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 64, 16384
 """Anchors judged in one go."""
@@ -36,9 +38,24 @@ class Span:
     history: int = 0
     """Rows before the first one that have to be known unless the episode starts there: frames of its stack."""
 
-    @property
+    @cached_property
     def offsets(self) -> Array:
         return np.arange(-self.before, self.after + 1)
+
+    @cached_property
+    def steps(self) -> Array:
+        """The offsets as a column."""
+        return self.offsets[:, None]
+
+    @cached_property
+    def is_fixed(self) -> bool:
+        """Whether legal samples reach equally far from their anchors, so that none has padding."""
+        return self.before == self.pad_after == 0
+
+    @cached_property
+    def is_step(self) -> bool:
+        """A single step within an episode: the commonest sample of all."""
+        return self.is_fixed and self.is_within_episode and self.after == 1
 
 
 class Extent(NamedTuple):
@@ -57,9 +74,16 @@ def find_extent(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
         extent = _reach_across_episodes(columns, anchors, span)
     if not span.history:
         return extent
-    begin = _first_steps_with_history(columns, span.history)
-    step, env = np.divmod(anchors, columns.num_envs)
-    return extent._replace(is_legal=extent.is_legal & (step + extent.first >= begin[env]))
+    return extent._replace(is_legal=extent.is_legal & _has_history(columns, anchors, extent.first, span))
+
+
+def judge(columns: ObservedColumns, anchors: Array, span: Span) -> Array:
+    """Which of these anchors, all within :func:`anchor_range`, are legal; quick for single steps."""
+    if not span.is_step:
+        return find_extent(columns, anchors, span).is_legal
+    flags = columns.flags.take(columns.places(anchors + span.steps * columns.num_envs))  # (2, B)
+    is_legal = leads_on(flags[0]) & follows(flags[1])
+    return is_legal & _has_history(columns, anchors, 0, span) if span.history else is_legal
 
 
 def find_legal(columns: ObservedColumns, anchors: Array, span: Span) -> Array:
@@ -92,28 +116,38 @@ def legal_blocks(columns: ObservedColumns, span: Span) -> Iterator[Array]:
 
 def _reach_across_episodes(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
     ends = anchors + np.array([[-span.before], [span.after]]) * columns.num_envs
-    is_legal = columns.holds(ends).all(axis=0) & columns.gather(anchors, ["valid"])["valid"]
+    is_legal = columns.holds(ends).all(axis=0) & (columns.flags.take(columns.places(anchors)) & VALID).view(bool)
     return Extent(np.full(len(anchors), -span.before), np.full(len(anchors), span.after), is_legal)
 
 
 def _reach_within_episode(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
     """Rows hang together until one is final, starts anew, is marked as not valid or is not stored."""
     ids = anchors[:, None] + span.offsets * columns.num_envs
-    rows = columns.gather(ids, ["is_first", "terminated", "truncated", "valid"])
-    stored = columns.holds(ids) & rows["valid"]
-    last, first = stored & is_last(rows), stored & rows["is_first"]
-    linked = stored[:, :-1] & stored[:, 1:] & ~last[:, :-1] & ~first[:, 1:]
+    flags = columns.flags.take(columns.places(ids)) * columns.holds(ids)  # 0, not even valid, where nothing is stored
+    linked = leads_on(flags[:, :-1]) & follows(flags[:, 1:])
     before = np.logical_and.accumulate(linked[:, : span.before][:, ::-1], axis=1).sum(axis=1)
     after = np.logical_and.accumulate(linked[:, span.before :], axis=1).sum(axis=1)
     each = np.arange(len(anchors))
-    starts_well = (before == span.before) | first[each, span.before - before]
-    ends_well = (after == span.after) | (last[each, span.before + after] & (span.after - after <= span.pad_after))
-    return Extent(-before, after, stored[:, span.before] & starts_well & ends_well)
+    starts = flags[each, span.before - before] & FIRST != 0
+    ends = flags[each, span.before + after] & LAST != 0
+    starts_well = (before == span.before) | starts
+    ends_well = (after == span.after) | (ends & (span.after - after <= span.pad_after))
+    is_legal = (flags[:, span.before] & VALID != 0) & starts_well & ends_well
+    return Extent(-before, after, is_legal)
+
+
+def _has_history(columns: ObservedColumns, anchors: Array, first: Array | int, span: Span) -> Array | bool:
+    """Where the frames before the first row of a sample are stored, or are none of its episode."""
+    if len(anchors) == 0 or anchors.min() >= (columns.oldest + span.before + span.history) * columns.num_envs:
+        return True
+    begin = _first_steps_with_history(columns, span.history)
+    step, env = np.divmod(anchors, columns.num_envs)
+    return np.asarray(step + first >= begin[env])
 
 
 def _first_steps_with_history(columns: ObservedColumns, history: int) -> Array:
     """For each env the first step from which on stacks of frames can be put together: (N,)."""
     steps = np.arange(columns.oldest, min(columns.oldest + history, columns.end))
     ids = steps[:, None] * columns.num_envs + np.arange(columns.num_envs)
-    is_first = columns.gather(ids, ["is_first"])["is_first"]
+    is_first = columns.flags.take(columns.places(ids)) & FIRST != 0
     return columns.oldest + np.where(is_first.any(axis=0), is_first.argmax(axis=0), history)

@@ -17,20 +17,23 @@ the value of its true final observation stands in for the rest. The end of the d
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from reverie.core.types import Array
 
 
 class NStep(NamedTuple):
     """The parts of an n-step return: ``reward + discount * next_value[column]``."""
 
-    reward: Tensor
+    reward: Any
     """Discounted sum of the rewards inside the n steps."""
-    column: Tensor
+    column: Any
     """Column of ``next_value`` to bootstrap from; earlier than t + n - 1 if the episode ends before."""
-    discount: Tensor
+    discount: Any
     """gamma^k for the k steps really summed; 0 if they end in an absorbing state."""
 
 
@@ -107,6 +110,19 @@ def n_step(reward: Tensor, terminated: Tensor, last: Tensor, weight: Tensor, gam
     column = (columns + steps.long() - 1).clamp(min=0)
     discount = weight * gamma**steps * ~terminated.gather(1, column)
     return NStep(total, column, discount)
+
+
+def first_n_step(reward: Array, terminated: Array, last: Array, weight: Array, gamma: float) -> NStep:
+    """:func:`n_step` of the first column alone, with all n = T columns, on numpy arrays: what replayed samples need."""
+    alive = weight
+    if reward.shape[1] > 1:
+        alive = np.cumprod(np.concatenate([weight[:, :1], ~last[:, :-1] * weight[:, 1:]], axis=1), axis=1)
+    steps = alive.sum(axis=1)
+    column = np.maximum(steps.astype(np.int64) - 1, 0)
+    is_over = terminated[:, 0] if reward.shape[1] == 1 else terminated[np.arange(len(column)), column]
+    powers = np.power(np.float32(gamma), np.arange(reward.shape[1], dtype=np.float32))
+    discount = weight[:, 0] * np.power(np.float32(gamma), steps) * ~is_over
+    return NStep((alive * reward) @ powers, column, discount)
 
 
 def n_step_return(

@@ -43,12 +43,18 @@ class Projection(nn.Module):
         return F.linear(x, self.weight)
 
 
+def _inverse_size(x: Tensor) -> Tensor:
+    """What a norm multiplies with: (..., 1)."""
+    square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+    return square.div_(x.shape[-1]).add_(NORM_EPSILON).rsqrt_()
+
+
 class _NormedSiLU(torch.autograd.Function):
     """torch takes a norm and an activation apart into twice as many passes over memory, forwards and backwards."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
-        inverse = (torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1] + NORM_EPSILON).rsqrt_()
+        inverse = _inverse_size(x)
         normed = x * inverse
         ctx.save_for_backward(normed, inverse, scale)
         return F.silu(normed * scale)
@@ -70,7 +76,9 @@ class NormedSiLU(nn.Module):
         self.scale = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return _NormedSiLU.apply(x, self.scale)
+        if torch.is_grad_enabled():
+            return _NormedSiLU.apply(x, self.scale)
+        return F.silu((x * _inverse_size(x)).mul_(self.scale), inplace=True)
 
 
 class Dense(nn.Module):

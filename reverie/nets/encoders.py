@@ -96,7 +96,8 @@ class ImageNetwork(nn.Module):
         parts = []
         for key, convolutions in zip(self.image_keys, self.convolutions, strict=True):
             image = observation[key].permute(0, 3, 1, 2)  # a channels-last view, nothing is copied
-            parts.append(convolutions(image.float() / 255).flatten(1))
+            scaled = image.to(torch.float32, copy=True).mul_(1 / 255)
+            parts.append(convolutions(scaled).flatten(1))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tensor:

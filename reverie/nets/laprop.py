@@ -40,7 +40,8 @@ class LaProp(FlatOptimizer):
         super().__init__(config, parameters)
         self.moments = {"first": torch.zeros_like(self.flat.data), "second": torch.zeros_like(self.flat.data)}
 
-    def move(self, values: Tensor, gradient: Tensor, learning_rate: float) -> None:
+    def move(self, learning_rate: float) -> None:
+        gradient = self.gradient
         if self.config.clip:
             self._clip_each()
         first, second = self.moments["first"], self.moments["second"]
@@ -49,7 +50,7 @@ class LaProp(FlatOptimizer):
         size = second.sqrt().div_(math.sqrt(1 - beta2**self.steps)).add_(self.config.epsilon)
         first.lerp_(gradient.div(size), 1 - beta1)
         rising = min(1.0, self.steps / self.config.warmup) if self.config.warmup else 1.0
-        values.add_(first, alpha=-learning_rate * rising / (1 - beta1**self.steps))
+        self.flat.data.add_(first, alpha=-learning_rate * rising / (1 - beta1**self.steps))
 
     def _clip_each(self) -> None:
         gradients = [parameter.grad for parameter in self.parameters]
@@ -64,12 +65,15 @@ def step_together(optimizers: Sequence[FlatOptimizer], loss: Tensor, learning_ra
 
     With a rule that treats every number or tensor by itself this equals one optimiser over all of them.
     """
-    gradients = [optimizer.flat.grad for optimizer in optimizers]
-    for gradient in gradients:
-        gradient.zero_()
-    loss.backward()  # type: ignore[no-untyped-call]
-    norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
-    for optimizer, gradient in zip(optimizers, gradients, strict=True):
+    parameters = [parameter for optimizer in optimizers for parameter in optimizer.parameters]
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    for parameter, gradient in zip(parameters, found, strict=True):
+        if gradient is None:
+            parameter.grad.zero_()
+        else:
+            parameter.grad.copy_(gradient)
+    norms = [torch.linalg.vector_norm(optimizer.gradient) for optimizer in optimizers]
+    for optimizer in optimizers:
         optimizer.steps += 1
-        optimizer.move(optimizer.flat.data, gradient, learning_rate)
+        optimizer.move(learning_rate)
     return norms

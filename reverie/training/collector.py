@@ -67,7 +67,8 @@ class Collector:
         self.restart()
 
     def state(self) -> State:
-        return {"now": dict(self.now), "carry": dict(self.carry), "returns": self.returns, "lengths": self.lengths}
+        returns, lengths = self.returns.copy(), self.lengths.copy()  # these go on in place
+        return {"now": dict(self.now), "carry": dict(self.carry), "returns": returns, "lengths": lengths}
 
     def load_state(self, state: State) -> None:
         self.now, self.carry = dict(state["now"]), dict(state["carry"])
@@ -89,13 +90,16 @@ class Collector:
         self.now = {**row, "previous_action": previous_action}
         self.policy.normaliser.observe(row)
         first = row["is_first"]
-        self.returns = np.where(first, 0.0, self.returns + row["reward"])
-        self.lengths = np.where(first, 0, self.lengths + 1)
+        num_first = int(np.count_nonzero(first))
+        self.returns += row["reward"]
+        self.lengths += 1
+        if num_first:
+            self.returns[first] = self.lengths[first] = 0
         self.counters.rows += self.num_envs
-        self.counters.env_steps += self.num_envs - int(np.count_nonzero(first))
-        ended = is_last(row) & ~self.parked
-        if ended.any():
-            self._report_episodes(row, ended)
+        self.counters.env_steps += self.num_envs - num_first
+        ended = is_last(row)
+        if np.count_nonzero(ended):
+            self._report_episodes(row, ended & ~self.parked)
 
     def _report_episodes(self, row: Row, ended: Array) -> None:
         logs = [key for key in row if key.startswith("log/")]

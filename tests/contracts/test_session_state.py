@@ -48,15 +48,15 @@ CASES = {
     ),
 }  # fmt: skip
 
-UNSAVED = ("/rows/_columns/", "/sampler/_trees/")
-"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; trees follow from rows."""
+UNSAVED = ("/rows/_columns/", "/rows/flags/", "/sampler/_trees/")
+"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; flags and trees follow."""
 
 
 def is_void(path: str, values: dict[str, str]) -> bool:
-    """Gradients are zeroed before they are used, and an env that waits for its reset has nothing to keep."""
+    """Gradients are written anew before they are used; an env that waits for its reset has nothing to keep."""
     episode = "/".join(path.split("/")[:3])
     waits = path.startswith("/_episodes/") and values[f"{episode}/pending"] == "True"
-    return path.endswith("grad") or (waits and path not in (f"{episode}/pending", f"{episode}/number"))
+    return "grad" in path or (waits and path not in (f"{episode}/pending", f"{episode}/number"))
 
 
 def everything(session: Session) -> dict[str, dict[str, str]]:

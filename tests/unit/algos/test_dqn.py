@@ -72,7 +72,11 @@ def make_stretch(states: list[list[float]], rewards: list[float], **flags: int) 
 
 
 def target_of(dqn: DQN, batch: Row) -> float:
-    """What the chosen action's value is drawn to, seen where the head computes its loss."""
+    """What the chosen action's value is drawn to: by torch, seen where the head computes its loss, and by numpy."""
+    assert dqn.numpy is not None
+    steps = dqn._steps(batch)
+    by_numpy = steps.reward + steps.discount * dqn.numpy.following(steps.reached, dqn.config.double)
+    dqn.numpy = None
     seen: list[torch.Tensor] = []
     loss = dqn.online.head.loss
 
@@ -83,6 +87,7 @@ def target_of(dqn: DQN, batch: Row) -> float:
 
     dqn.online.head.loss = spy
     dqn.update(batch, Clock(), make_generator("update"))
+    assert float(seen[0]) == by_numpy[0]
     return float(seen[0])
 
 
@@ -159,7 +164,7 @@ def test_importance_weighs_the_losses_and_priorities_go_back() -> None:
     assert update.write_back is not None
     assert update.write_back.ids.tolist() == [0, 2, 4, 6]
     priority = update.write_back.columns["priority"]
-    expected = weighted.online.head.surprise(single_update.metrics["loss"])
+    expected = weighted.online.head.surprise(torch.as_tensor(single_update.metrics["loss"]))
     assert priority[2] == pytest.approx(float(expected), rel=1e-5)  # not weighted themselves
     assert len(np.unique(priority)) == 4
 

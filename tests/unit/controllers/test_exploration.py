@@ -43,16 +43,22 @@ def test_greedy_breaks_ties_evenly() -> None:
 def test_epsilon_greedy_by_counting() -> None:
     values = np.tile([0.0, 1.0, 0.5, 1.0], (MANY, 1))
     # 0.4 / 4 for everyone, the other 0.6 for the two best
-    counted = shares(epsilon_greedy(values, 0.4, make_generator("epsilon")), 4)
-    assert counted == pytest.approx([0.1, 0.4, 0.1, 0.4], abs=SPREAD)
     strategy = EpsilonGreedy(EpsilonGreedy.Config.model_validate({"epsilon": 0.4}))
+    counted = shares(strategy.choose(values, values, Clock(), make_generator("epsilon")), 4)
+    assert counted == pytest.approx([0.1, 0.4, 0.1, 0.4], abs=SPREAD)
     assert strategy.probabilities(values[:1], Clock())[0] == pytest.approx([0.1, 0.4, 0.1, 0.4])
 
 
 @pytest.mark.parametrize(("epsilon", "best"), [(0.0, 1.0), (1.0, 0.25)])
 def test_epsilon_at_its_ends(epsilon: float, best: float) -> None:
-    values = np.tile([0.0, 1.0, 0.5, 0.9], (MANY, 1))
-    assert shares(epsilon_greedy(values, epsilon, make_generator("e")), 4)[1] == pytest.approx(best, abs=SPREAD)
+    chosen = epsilon_greedy(np.ones(MANY, np.int64), 4, epsilon, make_generator("e"))
+    assert shares(chosen, 4)[1] == pytest.approx(best, abs=SPREAD)
+
+
+def test_epsilon_greedy_leaves_the_best_actions_alone() -> None:
+    best = np.zeros(MANY, np.int64)
+    assert epsilon_greedy(best, 4, 0.9, make_generator("e")).any()
+    assert not best.any()
 
 
 def test_epsilon_follows_the_clock() -> None:

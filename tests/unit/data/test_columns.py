@@ -239,7 +239,7 @@ def test_half_precision_is_only_for_storage() -> None:
     assert found["latent"].tolist() == [float(np.float16(0.1)), 65504, -65504]
     assert found["code"].tolist() == [1, 2, 70_000]
     assert annotations.row_bytes == 2 + 8
-    assert annotations.bytes_of(values) == 2 + 8
+    assert annotations.bytes_of(values, "float16") == 2 + 8
 
 
 def test_single_precision_is_kept() -> None:

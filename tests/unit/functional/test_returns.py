@@ -22,6 +22,7 @@ from torch import Tensor
 from reverie.data.rows import transitions
 from reverie.functional.returns import (
     discounted_return,
+    first_n_step,
     gae,
     imagined_return,
     n_step,
@@ -171,6 +172,18 @@ def test_n_step_against_a_walk(n: int) -> None:
         [[walk(reward[b], values[b, 1:], *(x[b] for x in ends), t, n, 0.9) for t in range(25)] for b in range(5)]
     )
     torch.testing.assert_close(result, walked, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_the_first_n_steps_are_the_first_column_of_all(n: int) -> None:
+    reward, _, ends = random_experience(num_streams=200, length=n)
+    expected = n_step(reward, *ends, 0.9, n)
+    found = first_n_step(reward.numpy(), *(part.numpy() for part in ends), 0.9)
+    is_real = ends[2][:, 0] > 0
+    assert found.column[is_real] == pytest.approx(expected.column[is_real, 0])
+    assert found.reward == pytest.approx(expected.reward[:, 0], rel=1e-5, abs=1e-6)
+    assert found.discount == pytest.approx(expected.discount[:, 0], rel=1e-5)
+    assert len(np.unique(found.discount)) > n  # all kinds of ends occur
 
 
 def test_what_a_final_row_holds_is_never_used() -> None:

@@ -77,3 +77,16 @@ def test_saved_state_does_not_follow_later_steps() -> None:
     before = state["moments"]["first"].copy()
     optimizer.step(loss_of(model), 0.01)
     assert np.array_equal(state["moments"]["first"], before)
+
+
+def test_norms_by_part_are_those_before_clipping() -> None:
+    model = make_model()
+    optimizer = Adam(Adam.Config(), model.parameters())
+    parts = {"sight": [model[0]], "rest": [model[1], model[2]]}  # type: ignore[index]
+    norm = optimizer.step(loss_of(model), 0.01, max_grad_norm=0.01)
+    found = optimizer.norms_by_part(parts, norm)
+    twin = make_model()
+    loss_of(twin).backward()
+    for name, layer in (("sight", twin[0]), ("rest", twin[2])):  # type: ignore[index]
+        expected = torch.cat([parameter.grad.flatten() for parameter in layer.parameters()]).norm()
+        assert float(found[f"grad_norm_{name}"]) == pytest.approx(float(expected), rel=1e-4)

@@ -1,0 +1,97 @@
+"""Stacks of frames of which only the newest frame is stored.
+
+Usually either every stack is stored whole or a buffer rebuilds them by its own rules. Here the rule of
+:mod:`reverie.data.rows` is applied to row ids, so that a sample copies just the frames it shows. Samples of one episode
+copy even less: neighbouring rows share all frames but one, so each frame is copied once and stacks are windows that
+slide over them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from reverie.core.errors import ConfigError
+from reverie.core.types import Array, Row
+from reverie.data.columns import ObservedColumns
+from reverie.data.flags import FIRST
+from reverie.data.rows import newest_frame, stack_frames
+
+if TYPE_CHECKING:
+    from reverie.core.specs import ObservationSpec, Specs
+
+
+def slide_stacks(rows: ObservedColumns, ids: Array, keys: list[str], count: int) -> Row:
+    """The stacks of rows (B, T) that follow each other, each sample within one episode.
+
+    What is returned may overlap itself in memory: it is to be read, or copied, and not to be written into.
+    """
+    steps = np.arange(1 - count, ids.shape[1])
+    frames = ids[:, :1] + steps * rows.num_envs  # (B, count - 1 + T), oldest first
+    is_first = rows.flags.take(rows.places(frames[:, 1:count])) & FIRST != 0  # (B, count - 1), to the first row of all
+    if is_first.any():
+        # Before its episode starts, a stack repeats the first frame: the last start seen is that of the episode.
+        start = np.where(is_first, frames[:, 1:count], frames[:, :1]).max(axis=1)
+        frames = np.maximum(frames, start[:, None])
+    found = rows.gather(frames, keys)
+    return {key: _slide(values, ids.shape[1], count) for key, values in found.items()}
+
+
+def gather_stacks(rows: ObservedColumns, ids: Array, keys: list[str], count: int) -> Row:
+    """The stacks of any rows (B, T): stacks of ids are made first, then only those frames are read."""
+    past = ids.reshape(-1, 1) - np.arange(count - 1, -1, -1) * rows.num_envs  # (B * T, count), oldest first
+    is_first = rows.flags.take(rows.places(past)) & FIRST != 0
+    stacks = stack_frames(past[..., None], is_first, count)[:, -1]  # the ids of each row's frames
+    frames = rows.gather(stacks.reshape(*ids.shape, count), keys)  # (B, T, count, ..., C)
+    return {key: _join_frames(values) for key, values in frames.items()}
+
+
+def take_newest_frame(key: str, row: Row, count: int) -> Array:
+    """What is stored of a stack. First rows repeat one frame, which shows whether it is a stack at all."""
+    frame: Array = newest_frame(row[key], row[key].shape[-1] // count)
+    first = row["is_first"]
+    if first.any():
+        repeated = np.concatenate([frame[first]] * count, axis=-1)
+        if not np.array_equal(row[key][first], repeated):
+            raise _no_stack(key, count)
+    return frame
+
+
+def single_frames(specs: Specs, count: int) -> Specs:
+    """The specs of what is stored: one frame of each stack."""
+    leaves = {key: _single_frame(key, spec, count) for key, spec in specs.observations.items()}
+    if leaves == specs.observations:
+        raise _no_stack(", ".join(leaves), count)
+    return dataclasses.replace(specs, observations=leaves)
+
+
+def _single_frame(key: str, spec: ObservationSpec, count: int) -> ObservationSpec:
+    if spec.kind == "discrete" or not spec.shape:
+        return spec
+    if spec.shape[-1] % count:
+        raise _no_stack(key, count)
+    return dataclasses.replace(spec, shape=(*spec.shape[:-1], spec.shape[-1] // count))
+
+
+def _no_stack(key: str, count: int) -> ConfigError:
+    return ConfigError(
+        f"The observation '{key}' is no stack of {count} frames as the frame_stack wrapper makes it.",
+        "Set the buffer's stacked_frames to the frames of that wrapper, or to 1 to store observations as they are.",
+    )
+
+
+def _slide(frames: Array, length: int, count: int) -> Array:
+    """(B, count - 1 + T, ..., C) as (B, T, ..., count * C); copies only images of several channels."""
+    shape = (len(frames), length, *frames.shape[2:-1], count, frames.shape[-1])
+    strides = (*frames.strides[:-1], frames.strides[1], frames.strides[-1])
+    windows = as_strided(frames, shape, strides)
+    return windows.reshape(*shape[:-2], -1)
+
+
+def _join_frames(frames: Array) -> Array:
+    """(B, T, count, ..., C) as (B, T, ..., count * C)."""
+    joined = np.moveaxis(frames, 2, -2)
+    return joined.reshape(*joined.shape[:-2], -1)

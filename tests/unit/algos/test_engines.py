@@ -1,0 +1,136 @@
+"""numpy with gradients written out learns what torch learns: the same weights, metrics, actions and priorities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reverie import backend
+from reverie.algos.dqn import DQN
+from reverie.algos.ppo import PPO
+from reverie.algos.sac import SAC
+from reverie.core.rng import make_generator
+from reverie.core.specs import ActionSpec, Specs
+from reverie.core.types import Clock, Mode, Row
+from tests.unit.algos.batches import (
+    BOX,
+    BYTES,
+    DISCRETE,
+    INDEX,
+    MULTI_BINARY,
+    MULTI_DISCRETE,
+    VECTOR,
+    column_of,
+    random_rows,
+)  # fmt: skip
+
+MLP = {"kind": "mlp", "units": (16, 8)}
+TWO_VECTORS = {"obs/a": VECTOR["obs"], "obs/b": VECTOR["obs"]}
+CASES: dict[str, tuple[Any, dict[str, Any], ActionSpec, dict[str, Any]]] = {
+    "ppo": (PPO, VECTOR, DISCRETE, {}),
+    "ppo with one trunk, entropy and clipped values": (
+        PPO, VECTOR, DISCRETE,
+        {"shared_trunk": True, "entropy_weight": 0.1, "value_clip": 0.1, "clip": 0.05,
+         "network": {**MLP, "activation": "relu"}},
+    ),
+    "ppo that never clips gradients": (PPO, INDEX, DISCRETE, {"max_grad_norm": None, "normalise_advantage": False}),
+    "ppo with numbers": (PPO, TWO_VECTORS, BOX, {"entropy_weight": 0.1, "initial_log_std": -0.3}),
+    "ppo with several choices": (PPO, BYTES, MULTI_DISCRETE, {"entropy_weight": 0.1}),
+    "ppo with switches": (PPO, VECTOR, MULTI_BINARY, {}),
+    "ppo with decay": (PPO, VECTOR, DISCRETE, {"optimizer": {"kind": "adamw", "weight_decay": 0.3}}),
+    "dqn": (DQN, VECTOR, DISCRETE, {"double": False}),
+    "double dqn over several steps": (DQN, BYTES, DISCRETE, {"n_step": 3, "max_grad_norm": 0.1}),
+    "sac": (SAC, VECTOR, BOX, {"units": (16, 8), "batch_size": 12}),
+    "sac with three critics and a fixed temperature": (
+        SAC, TWO_VECTORS, BOX,
+        {"units": (8,), "num_critics": 3, "activation": "tanh", "temperature": {"kind": "fixed"}},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _engine_afterwards() -> Iterator[None]:
+    yield
+    backend.configure("cpu", torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+
+
+def make(case: str, engine: str) -> Any:
+    kind, observations, action, values = CASES[case]
+    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), engine)
+    given = values if kind is SAC else {"network": MLP, **values}
+    config = kind.Config.model_validate({"learning_rate": 0.01, **given})
+    return kind(config, Specs(observations, action), make_generator(3, "weights"))
+
+
+def is_by_numpy(agent: Any) -> bool:
+    return (agent.model.numpy if isinstance(agent, PPO) else agent.numpy) is not None
+
+
+def weights(agent: Any) -> list[torch.Tensor]:
+    optimizers = [agent.critic_optimizer, agent.actor_optimizer] if isinstance(agent, SAC) else [agent.optimizer]
+    targets = {SAC: "targets_flat", DQN: "target_flat"}.get(type(agent))
+    extra = [getattr(agent, targets)] if targets else []
+    return [optimizer.flat.detach() for optimizer in optimizers] + extra
+
+
+def make_batch(agent: Any, seed: int) -> Row:
+    """Rows with ends of episodes in them; for DQN with importance, so that priorities go back."""
+    length = {PPO: 9, DQN: agent.config.model_dump().get("n_step", 1) + 1, SAC: 2}[type(agent)]
+    rows = random_rows(agent.specs, 12, length, seed)
+    rows["terminated"][1, 1] = rows["truncated"][2, 1] = rows["terminated"][3, 0] = True
+    if length > 2:
+        rows["is_first"][1:3, 2] = rows["is_first"][3, 1] = True
+    if isinstance(agent, DQN):
+        importance = make_generator(seed, "importance").random((12, 1), dtype=np.float32)
+        rows |= {"id": np.arange(12 * length).reshape(12, length), "importance": importance.repeat(length, 1)}
+    return rows
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_engines_learn_the_same(case: str) -> None:
+    ends, told = [], []
+    for engine in ("numpy", "torch"):
+        agent = make(case, engine)
+        assert is_by_numpy(agent) == (engine == "numpy")
+        before = [part.clone() for part in weights(agent)]
+        updates = [agent.update(make_batch(agent, n), Clock(updates=n), make_generator(n, "update")) for n in range(3)]
+        assert not any(torch.equal(old, new) for old, new in zip(before, weights(agent), strict=True))
+        ends.append(weights(agent))
+        told.append(updates)
+    for by_numpy, by_torch in zip(*ends, strict=True):
+        torch.testing.assert_close(by_numpy, by_torch, rtol=2e-4, atol=2e-5)
+    for one, other in zip(*told, strict=True):
+        assert one.metrics.keys() == other.metrics.keys()
+        for key in one.metrics:
+            assert float(one.metrics[key]) == pytest.approx(float(other.metrics[key]), rel=1e-3, abs=1e-4), key
+        if one.write_back is not None:
+            assert one.write_back.columns["priority"] == pytest.approx(other.write_back.columns["priority"], rel=1e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("mode", Mode)
+def test_both_engines_act_the_same(case: str, mode: Mode) -> None:
+    actions = []
+    for engine in ("numpy", "torch"):
+        agent = make(case, engine)
+        now = column_of(make_batch(agent, 5))
+        actions.append(agent.act(now, agent.initial_carry(12), Clock(), make_generator("act"), mode)[0])
+    assert actions[0] == pytest.approx(actions[1], abs=1e-5)
+    assert actions[0].dtype == actions[1].dtype
+    assert len(actions[0]) == 12
+
+
+def test_what_numpy_cannot_do_is_left_to_torch() -> None:
+    specs = Specs(VECTOR, DISCRETE)
+    backend.configure("cpu", 1, False, "numpy")
+    for network in ({"kind": "mlp", "norm": "layer"}, {"kind": "mlp", "activation": "gelu"}):
+        agent = PPO(PPO.Config.model_validate({"network": network}), specs, make_generator("weights"))
+        assert agent.model.numpy is None
+    for values in ({"dueling": True}, {"noisy": True}, {"head": {"kind": "quantile"}}):
+        learner = DQN(DQN.Config.model_validate({"network": MLP, **values}), specs, make_generator("weights"))
+        assert learner.numpy is None
+    assert SAC(SAC.Config(), specs, make_generator("weights")).numpy is None  # discrete actions
