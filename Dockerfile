@@ -19,7 +19,7 @@ RUN pip install --no-cache-dir -c constraints.txt ${TORCH_INDEX:+--extra-index-u
 
 COPY pyproject.toml README.md LICENSE ./
 COPY reverie ./reverie
-RUN pip install --no-cache-dir -c constraints.txt ".[box2d]"
+RUN pip install --no-cache-dir -c constraints.txt ".[box2d,video]"
 
 # The id of the usual first user, so that a mounted runs folder can be written.
 RUN useradd --create-home --uid 1000 reverie && install -d -o reverie -g reverie /work /work/runs

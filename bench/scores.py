@@ -1,83 +1,209 @@
 """Trains presets over several seeds, evaluates each best policy, and writes the table in docs/scores.md.
 
-``python -m bench scores [spec ...]`` trains only the specs named and keeps the other rows of the table.
+``python -m bench scores [spec ...] [--jobs 1] [--seeds 3]`` makes or renews the rows of the specs named, or of all, and
+keeps the others. A seed that was finished before with the same package is not trained again.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-PAGE = Path(__file__).parent.parent / "docs" / "scores.md"
+from reverie.core.types import Array
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "scores.md"
 RUNS = Path("runs/scores")
+RESULTS = RUNS / "results.jsonl"
 EPISODES = 100
-JOBS = 2
-TASKS = {
-    # spec: seeds, what must be reached
-    "CartPole-v1:ppo": (5, "475"),
-    "Pendulum-v1:ppo": (3, "-250"),
-    "Acrobot-v1:ppo": (3, "-95"),
-    "Reverie/Motion-v0:ppo": (3, "27.9 (90 % of 31)"),
-    "CartPole-v1:dqn": (3, "475"),
-    "Pendulum-v1:sac": (3, "-170"),
-    "CartPole-v1:reinforce": (3, "450"),
-    "FrozenLake8x8-v1:qlearning": (3, "0.80 (the best possible is 0.886)"),
-    "Taxi-v4:qlearning": (3, "7.5"),
-}
+FIRST_PULLS = 100
+"""Where the regret's fit begins: before, arms that were never pulled come first."""
+NOTES = "\n## Notes\n"
 HEADER = """# Scores
 
 Mean return of the best policy of each seed over 100 evaluation episodes on starting states that training never
-evaluated on. One thread per run, two runs at a time on a shared machine. Made by `make bench ARGS=scores`.
+evaluated on. One thread per run on a shared machine, so minutes are only rough. The commit is the one whose package was
+trained. Made by `make bench ARGS=scores`; name specs to renew single rows (`ARGS="scores Taxi-v4:qlearning"`).
 
-| spec | seeds | env steps | return per seed | mean | to reach | wall minutes per run | commit |
+For bandits the score is another: R2 of a straight line through the regret against the logarithm of the pulls.
+
+| spec | seeds | env steps | score per seed | mean | to reach | wall minutes per run | commit |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
 @dataclass(frozen=True)
 class Result:
+    """One seed of one task."""
+
+    spec: str
+    seed: int
+    package: str
+    commit: str
     score: float
     env_steps: int
     seconds: float
 
 
-def reverie(*arguments: str) -> dict[str, object]:
+def reverie(*arguments: str) -> dict[str, str]:
+    """Run a command and read its JSON; what it has to say against that goes to the terminal."""
     command = [sys.executable, "-m", "reverie", *arguments, "--runs-dir", str(RUNS), "--json"]
-    done: dict[str, object] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return done
+    done = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return {key: str(value) for key, value in done.items()}
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+def package_version() -> tuple[str, str]:
+    """A name for the package as it is now, and the commit it belongs to; both say so if it is changed."""
+    is_changed = "-dirty" if git("status", "--porcelain", "--", "reverie") else ""
+    return git("rev-parse", "HEAD:reverie") + is_changed, git("rev-parse", "--short", "HEAD") + is_changed
+
+
+def mean_return(run: dict[str, str], seed: int) -> float:
+    """Of 100 episodes on other starting states."""
+    return float(reverie("eval", run["run"], "--episodes", str(EPISODES), "--seed", str(1000 + seed))["return_mean"])
+
+
+def regret_fit(run: dict[str, str], seed: int) -> float:
+    """How well the regret of a run in one env follows the logarithm of the pulls."""
+    lines = [json.loads(line) for line in (Path(run["path"]) / "scores.jsonl").read_text().splitlines()]
+    pulls = np.cumsum([line["length"] for line in lines])
+    regret = np.cumsum([line["log/regret"] for line in lines])
+    return determination(*log_spaced(pulls, regret))
+
+
+def log_spaced(pulls: Array, regret: Array) -> tuple[Array, Array]:
+    """Fifty points of a curve, evenly spread over the logarithm, which is also what is returned of the pulls."""
+    points = np.unique(np.searchsorted(pulls, np.geomspace(FIRST_PULLS, pulls[-1], 50).astype(int)))
+    return np.log(pulls[points]), regret[points]
+
+
+def determination(x: Array, y: Array) -> float:
+    """R2 of a straight line through the points."""
+    return float(np.corrcoef(x, y)[0, 1] ** 2)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained and what it must reach."""
+
+    goal: float
+    about: str = ""
+    seeds: int = 3
+    words: tuple[str, ...] = ()
+    measure: Callable[[dict[str, str], int], float] = mean_return
+
+
+TASKS = {
+    "CartPole-v1:ppo": Task(475, seeds=5),
+    "Pendulum-v1:ppo": Task(-250),
+    "Acrobot-v1:ppo": Task(-95),
+    "LunarLander-v3:ppo": Task(200),
+    "Reverie/Motion-v0:ppo": Task(27.9, "90 % of 31"),
+    "CartPole-v1:dqn": Task(475),
+    "LunarLander-v3:dqn": Task(120),
+    "Pendulum-v1:sac": Task(-170),
+    "LunarLanderContinuous-v3:sac": Task(200),
+    "CartPole-v1:reinforce": Task(450),
+    "FrozenLake8x8-v1:qlearning": Task(0.80, "the best possible is 0.886"),
+    "Taxi-v4:qlearning": Task(7.5),
+    # Episodes are only there to read the regret off: the table of values outlasts them.
+    "Bandit/Bernoulli-v0:ucb": Task(
+        0.95, "R2", words=("env.kwargs.arms=5", "env.max_episode_steps=10"), measure=regret_fit
+    ),
+}
 
 
 def train(spec: str, seed: int) -> Result:
+    """One seed; also noted in the file of results."""
+    package, commit = package_version()
+    known = remembered(spec, seed, package)
+    if known is not None:
+        return known
     started = time.perf_counter()
-    run = reverie("train", spec, "--seed", str(seed))
+    run = reverie("train", spec, *TASKS[spec].words, "--seed", str(seed))
     seconds = time.perf_counter() - started
-    score = reverie("eval", str(run["run"]), "--episodes", str(EPISODES), "--seed", str(1000 + seed))
-    return Result(float(str(score["return_mean"])), int(str(run["env_steps"])), seconds)
+    if package_version()[0] != package:
+        sys.exit("The package changed while it was trained: this score belongs to no commit. Do it again.")
+    score = TASKS[spec].measure(run, seed)
+    result = Result(spec, seed, package, commit, score, int(run["env_steps"]), seconds)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(asdict(result)) + "\n")
+    print(f"{spec}, seed {seed}: {score:.3f} after {seconds / 60:.1f} minutes", flush=True)
+    return result
 
 
-def row(spec: str) -> str:
-    seeds, goal = TASKS[spec]
-    with ThreadPoolExecutor(JOBS) as pool:
-        results = list(pool.map(lambda seed: train(spec, seed), range(1, seeds + 1)))
-    scores = [result.score for result in results]
-    each = ", ".join(f"{score:.2f}" for score in scores)
-    minutes = np.mean([result.seconds for result in results]) / 60
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
-    steps = f"{max(result.env_steps for result in results):,}"
-    return f"| {spec} | 1-{seeds} | {steps} | {each} | {np.mean(scores):.2f} | {goal} | {minutes:.1f} | {commit} |"
+def remembered(spec: str, seed: int, package: str) -> Result | None:
+    """What this seed reached before, unless the package has changes of which nobody knows whether they are the same."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() and "dirty" not in package else []
+    results = [Result(**json.loads(line)) for line in lines]
+    matching = [known for known in results if (known.spec, known.seed, known.package) == (spec, seed, package)]
+    return matching[-1] if matching else None
+
+
+def make_row(spec: str, results: Sequence[Result]) -> str:
+    task, scores = TASKS[spec], [result.score for result in results]
+    goal = f"{task.goal:g}" + (f" ({task.about})" if task.about else "")
+    cells = [
+        " ".join([spec, *task.words]), f"{results[0].seed}-{results[-1].seed}",
+        f"{max(result.env_steps for result in results):,}", ", ".join(f"{score:.2f}" for score in scores),
+        f"{np.mean(scores):.2f}", goal, f"{np.mean([result.seconds for result in results]) / 60:.1f}",
+        results[-1].commit,
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def read_page(page: str) -> tuple[dict[str, str], str]:
+    """The rows of a page by spec, and its notes, which are written by hand."""
+    table, _, notes = page.partition(NOTES)
+    first_words = {line: line.split("|")[1].split()[0] for line in table.splitlines() if line.count("|") > 7}
+    return {word: line for line, word in first_words.items() if word in TASKS}, notes
+
+
+def make_page(rows: dict[str, str], notes: str) -> str:
+    known = [spec for spec in TASKS if spec in rows]
+    missed = [spec for spec in known if float(rows[spec].split("|")[5]) < TASKS[spec].goal]
+    absent = [spec for spec in TASKS if spec not in rows]
+    lines = [
+        "\n## Missed\n",
+        f"Below what must be reached: {', '.join(missed) or 'none'}.",
+        f"Not trained yet: {', '.join(absent) or 'none'}.",
+    ]
+    return HEADER + "\n".join([*(rows[spec] for spec in known), *lines]) + "\n" + (NOTES + notes if notes else "")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench scores")
+    parser.add_argument("specs", nargs="*", help="rows to renew; without any, all", metavar="SPEC")
+    parser.add_argument("--jobs", type=int, default=2, help="how many seeds run at the same time")
+    parser.add_argument("--seeds", type=int, default=None, help="how many seeds; each task has its own number")
+    options = parser.parse_args()
+    unknown = [spec for spec in options.specs if spec not in TASKS]
+    if unknown:
+        parser.error(f"there is no task for {', '.join(unknown)}; known: {', '.join(TASKS)}")
+    return options
 
 
 def main() -> None:
-    lines = PAGE.read_text().splitlines() if PAGE.exists() else []
-    table = {line.split("|")[1].strip(): line for line in lines if line.count("|") > 7}
-    for spec in [word for word in sys.argv[1:] if ":" in word] or TASKS:
-        table[spec] = row(spec)
-        print(table[spec], flush=True)
-        PAGE.write_text(HEADER + "\n".join(table[known] for known in TASKS if known in table) + "\n")
+    options = parse()
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for spec in options.specs or TASKS:
+        seeds = range(1, (options.seeds or TASKS[spec].seeds) + 1)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            results = list(pool.map(lambda seed, spec=spec: train(spec, seed), seeds))
+        rows, notes = read_page(PAGE.read_text() if PAGE.exists() else "")
+        rows[spec] = make_row(spec, results)
+        print(rows[spec], flush=True)
+        PAGE.write_text(make_page(rows, notes))

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from reverie.core import registry
 
 if TYPE_CHECKING:
+    from reverie.config.compose import Composed
     from reverie.config.schema import RunConfig
     from reverie.policy import Agent
+    from reverie.runs.record import Recording
     from reverie.runs.verify import Verdict
 
 Which = Literal["best", "final"]
@@ -60,7 +62,14 @@ def make_config(
     spec: str, presets_and_overrides: Sequence[str] = (), seed: int | None = None, steps: int | None = None
 ) -> RunConfig:
     """The checked config of a new run, with everything ``auto`` decided."""
-    from reverie.config.build import check_episodes_end, choose_network
+    return _make_config(spec, presets_and_overrides, seed, steps)[0]
+
+
+def _make_config(
+    spec: str, presets_and_overrides: Sequence[str], seed: int | None, steps: int | None
+) -> tuple[RunConfig, Composed]:
+    """The config, and the values that it was made of with their sources."""
+    from reverie.config.build import check_episodes_end, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
     from reverie.config.resolve import resolve_auto, set_budget
@@ -69,12 +78,13 @@ def make_config(
     words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
     composed = compose(spec, words)
     require_phases(composed, spec)
-    tree = composed.tree if steps is None else set_budget(composed.tree, steps, composed.sources)
-    config = load_config(resolve_auto(tree, composed.sources), composed.sources)
+    if steps is not None:
+        composed.tree = set_budget(composed.tree, steps, composed.sources)
+    config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)
     check_config(config, composed.sources)
-    config = choose_network(config)
+    config = choose_storage(choose_network(config))
     check_episodes_end(config)
-    return config
+    return config, composed
 
 
 def train(
@@ -94,17 +104,22 @@ def train(
     """
     from reverie import backend
     from reverie.config.files import config_to_yaml
+    from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
     from reverie.runs.folder import create_run, find_run, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
+    from reverie.runs.sources import write_sources
+    from reverie.training.preflight import check_start
 
-    config = make_config(spec, presets_and_overrides, seed, steps)
+    config, composed = _make_config(spec, presets_and_overrides, seed, steps)
     backend.check_device(config.backend.device)  # before there is a folder that nothing can be trained in
+    check_start(config, make_specs(config.env))
     weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
-    if weights is not None:
-        with removed_if_unwritable(folder.path):
+    with removed_if_unwritable(folder.path):
+        write_sources(folder.path, spec, config, composed)
+        if weights is not None:
             weights.save(folder.path)
     execution = Execution(config, folder, quiet)
     with lock_run(folder.path):
@@ -132,7 +147,7 @@ def resume(
     folder = RunFolder(find_run(name, Path(runs_dir)))
     if not trust:
         refuse_links(folder.path)
-    with _trusting(trust):
+    with trusting(trust):
         execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
 
@@ -148,7 +163,7 @@ def verify(
     from reverie.runs.verify import verify_run
 
     folder = RunFolder(find_run(name, Path(runs_dir)))
-    with _trusting(trust):
+    with trusting(trust):
         return list(verify_run(folder, segments))
 
 
@@ -165,7 +180,7 @@ def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "run
     from reverie.runs.policies import load_policy
 
     path = find_run(name, Path(runs_dir))
-    with _trusting(trust):
+    with trusting(trust):
         policy, about = load_policy(path, which)
         env = make_env(EnvConfig.model_validate(about["env"]))
     env.close()
@@ -180,20 +195,23 @@ def evaluate(
     sample: bool = False,
     runs_dir: str | Path = "runs",
     trust: bool = False,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """Play episodes with a run's policy and sum up the scores (``return_mean``, ``return_std`` ...).
 
-    ``seed`` chooses other starting states than the run's own evaluations had.
+    ``seed`` chooses other starting states than the run's own evaluations had; without ``quiet`` a terminal shows how
+    far it is.
     """
     from reverie.config.build import build_evaluator
     from reverie.config.files import read_config
     from reverie.core.types import Clock
+    from reverie.log.progress import quiet_progress
     from reverie.runs.folder import find_run
     from reverie.runs.policies import load_policy
     from reverie.training.evaluator import summarise
 
     path = find_run(name, Path(runs_dir))
-    with _trusting(trust):
+    with trusting(trust), quiet_progress(quiet):
         config = read_config(path / "config.yaml")
         policy, about = load_policy(path, which)
         settings = config.evaluate.model_copy(update={"sample": sample})
@@ -207,6 +225,54 @@ def evaluate(
     return {"run": path.name, "policy": which, "seed": config.seed, **summary, "episodes": episodes}
 
 
+def record(
+    name: str = "@last",
+    episodes: int = 1,
+    which: str = "best",
+    out: str | Path | None = None,
+    gif: bool = False,
+    seed: int | None = None,
+    sample: bool = False,
+    fps: float | None = None,
+    max_frames: int | None = None,
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> Recording:
+    """Film episodes of a run's policy; the file's ``path`` and the ``returns`` are in what is returned.
+
+    ``which`` is best, final or the env steps of a checkpoint. ``out`` ends with .mp4 (which needs the extra video) or
+    .gif; without it the file goes to the run's folder of videos. ``seed`` chooses other episodes than evaluations had.
+    """
+    from reverie.runs.folder import find_run, refuse_links
+    from reverie.runs.record import Cast, choose_path, record_file
+
+    run = find_run(name, Path(runs_dir))
+    path = choose_path(run / "videos", f"record-{which}", Path(out) if out else None, gif)
+    if out is None and not trust:
+        refuse_links(run)
+    with trusting(trust):
+        cast = Cast.of_run(run, which, seed, sample)
+        return record_file(cast, path, episodes, fps, max_frames)
+
+
+def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = None) -> Path:
+    """Write a report of one run (into its folder) or a comparison of several; the path of the page.
+
+    ``names`` are runs or patterns such as ``CartPole*``; none means the last run. ``out`` is another place.
+    """
+    from reverie.core.errors import ConfigError
+    from reverie.runs.report.choose import choose_runs, default_out
+    from reverie.runs.report.write import report_run, report_runs
+
+    paths = choose_runs(names or ("@last",), Path(runs_dir))
+    target = None if out is None else Path(out)
+    if target is not None and target.suffix != ".html":
+        raise ConfigError(f"The page '{target}' should end in .html; the text beside it will end in .md.")
+    if len(paths) == 1:
+        return report_run(paths[0], target)
+    return report_runs(paths, target or default_out(paths, Path(runs_dir)))
+
+
 def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:
     """A run by its name, a unique beginning of it, its path, ``@last`` or ``@best``."""
     from reverie.runs.folder import RunFolder, find_run
@@ -215,5 +281,6 @@ def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:
     return Run(path, RunFolder(path).status()["state"])
 
 
-def _trusting(trust: bool) -> AbstractContextManager[None]:
+def trusting(trust: bool) -> AbstractContextManager[None]:
+    """A block in which a run may import code of its own only if it is trusted."""
     return nullcontext() if trust else registry.known_kinds_only()

@@ -6,12 +6,13 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
@@ -35,7 +36,7 @@ def configure(device: str, threads: int, deterministic: bool, engine: str = "num
     global _device, _engine
     _device = check_device(device)
     _engine = engine if _device.type == "cpu" else "torch"
-    torch.set_num_threads(threads)
+    set_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     # Else every fresh tensor is filled before it is written: a twentieth of an update, for memory that nobody reads.
     torch.utils.deterministic.fill_uninitialized_memory = False
@@ -56,9 +57,29 @@ def _keep_freed_memory() -> None:
         mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def set_threads(count: int) -> None:
+    """For torch and for numpy's BLAS, whose own default is all cores: far slower for small networks."""
+    torch.set_num_threads(count)
+    threadpool_limits(count, user_api="blas")
+
+
 def device() -> torch.device:
     """Where tensors live."""
     return _device
+
+
+def device_usage() -> dict[str, float]:
+    """Memory and, where torch can ask for it, load of the GPU that is trained on; nothing on a CPU."""
+    if _device.type != "cuda":
+        return {}
+    megabyte = 1024**2
+    usage = {
+        "memory/gpu_now_megabytes": torch.cuda.memory_allocated(_device) / megabyte,
+        "memory/gpu_peak_megabytes": torch.cuda.max_memory_allocated(_device) / megabyte,
+    }
+    with suppress(Exception):  # needs the driver's library, whose absence shows in several ways
+        usage["usage/gpu_percent"] = float(torch.cuda.utilization(_device))
+    return usage
 
 
 def engine() -> str:
@@ -120,3 +141,14 @@ def module_state(module: torch.nn.Module) -> State:
 def load_module_state(module: torch.nn.Module, state: State) -> None:
     """Copy arrays into a module in place; names and shapes must match."""
     module.load_state_dict({key: torch.as_tensor(value) for key, value in state.items()})
+
+
+def modules_of(owner: Any) -> dict[str, torch.nn.Module]:
+    """The networks that an object holds, by the names of its attributes."""
+    return {name: value for name, value in vars(owner).items() if isinstance(value, torch.nn.Module)}
+
+
+def count_parameters(owner: Any) -> int:
+    """How many numbers its networks learn; 0 for one without networks."""
+    found = {id(p): p for module in modules_of(owner).values() for p in module.parameters() if p.requires_grad}
+    return sum(parameter.numel() for parameter in found.values())

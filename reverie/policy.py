@@ -63,14 +63,25 @@ class Policy:
     def load(cls, folder: Path) -> tuple[Policy, dict[str, Any]]:
         """Read a bundle back, with what it says about itself."""
         tree = read_bundle(folder)
-        specs = Specs.from_json(tree["specs"])
         kind = registry.load("algorithm", tree["algorithm_config"]["kind"])
         config = kind.Config.model_validate(tree["algorithm_config"])
+        normaliser_config = NormaliserConfig.model_validate(tree["normaliser_config"])
+        policy = cls._build(kind, config, normaliser_config, Specs.from_json(tree["specs"]))
+        policy.algorithm.load_policy_state(tree["algorithm"])
+        policy.normaliser.load_state(tree["normaliser"])
+        return policy, tree["about"]
+
+    def copy(self) -> Policy:
+        """A policy that acts the same and leaves this one alone: acting may change an algorithm's state."""
+        twin = self._build(type(self.algorithm), self.algorithm.config, self.normaliser.config, self.specs)
+        twin.algorithm.load_policy_state(self.algorithm.policy_state())
+        twin.normaliser.load_state(self.normaliser.state())
+        return twin
+
+    @classmethod
+    def _build(cls, kind: Any, config: Any, normaliser_config: NormaliserConfig, specs: Specs) -> Policy:
         algorithm = kind(config, specs, make_generator(0, "unused initial weights"))
-        algorithm.load_policy_state(tree["algorithm"])
-        normaliser = Normaliser(NormaliserConfig.model_validate(tree["normaliser_config"]), specs, num_envs=1)
-        normaliser.load_state(tree["normaliser"])
-        return cls(algorithm, normaliser, specs), tree["about"]
+        return cls(algorithm, Normaliser(normaliser_config, specs, num_envs=1), specs)
 
 
 def read_bundle(folder: Path) -> State:
@@ -98,6 +109,13 @@ class Agent:
         self._to_env_action = to_env_action
         self._rng = make_generator(0, "agent")
         self.reset()
+
+    def make_env(self, render_mode: str | None = None) -> Any:
+        """The Gymnasium env that the agent was trained on, with the run's wrappers: its observations fit."""
+        from reverie.envs.config import EnvConfig
+        from reverie.envs.make import make_env
+
+        return make_env(EnvConfig.model_validate(self.about["env"]), render_mode)
 
     def reset(self) -> None:
         """Call at the start of every episode; forgets what happened before."""

@@ -24,7 +24,7 @@ class Listener:
         self.records: dict[str, list[dict[str, Any]]] = {"metrics": [], "scores": [], "machine": []}
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        self.records[kind].append(dict(record))
+        self.records.setdefault(kind, []).append(dict(record))
 
     def close(self) -> None:
         """Nothing to close."""

@@ -40,6 +40,7 @@ from reverie.data.rows import transitions
 from reverie.functional.gradients import huber_gradient
 from reverie.functional.returns import first_n_step
 from reverie.nets.encoders import AutoNetwork
+from reverie.nets.networks import make_network
 from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
 from reverie.nets.optim import Adam, flatten
 from reverie.nets.q_heads import NoisyLinear, ScalarHead
@@ -86,7 +87,7 @@ class QNetwork(nn.Module):
 
     def __init__(self, config: DQNConfig, specs: Specs) -> None:
         super().__init__()
-        self.trunk = registry.load("network", config.network.kind)(config.network, specs.observations)
+        self.trunk = make_network(config.network, specs.observations)
         head = registry.load("q_head", config.head.kind)
         self.head = head(config.head, self.trunk.features, specs.action.size, config.dueling, config.noisy)
         self.noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]

@@ -29,7 +29,7 @@ def evaluate(
     """
     from reverie import api
 
-    result = api.evaluate(run, episodes, policy, seed, sample, runs_dir, trust)
+    result = api.evaluate(run, episodes, policy, seed, sample, runs_dir, trust, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(result))
         return

@@ -8,7 +8,7 @@ import sys
 import typer
 from rich.console import Console
 
-from reverie.cli import config, envs, evaluate, resume, train
+from reverie.cli import config, envs, evaluate, play, report, resume, train
 from reverie.core.errors import ReverieError
 
 app = typer.Typer(
@@ -21,8 +21,11 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command("play")(play.play)
+app.command("record")(play.record)
 app.command("resume")(resume.resume)
 app.command("verify")(resume.verify)
+app.command("report")(report.report)
 app.add_typer(config.app, name="config")
 app.add_typer(envs.app, name="envs")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ def train(
     init_pattern: Annotated[str, typer.Option(metavar="GLOB", help="Which weights --init-from takes, by name.")] = "*",
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Look closely at everything; slow.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Print what would happen and stop.")] = False,
     trust: Trust = False,
     as_json: Json = False,
@@ -48,7 +50,8 @@ def train(
 
     Example: reverie train CartPole-v1:ppo algorithm.gamma=0.99 --seed 1,2,3 --jobs 2
     """
-    words = words or []
+    words = [*(words or []), *(["debug=true"] if debug else [])]
+    words = _with_sweep(words) if resume is None else words
     seeds = _parse_seeds(seed)
     order = Order(spec, words, steps, runs_dir, quiet, as_json, init_from, init_pattern)
     if dry_run:
@@ -118,13 +121,18 @@ def _command(order: Order) -> list[str]:
 def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int | None, as_json: bool) -> None:
     """One plan per seed; as JSON a single one is an object and several are a list, like the results of training."""
     from reverie.api import make_config
+    from reverie.envs.make import make_specs
     from reverie.training.plan import make_plan, plan_lines
+    from reverie.training.preflight import examine_config, report_lines, to_json
 
-    plans = [make_plan(make_config(spec, words, seed, steps)) for seed in seeds]
+    configs = [make_config(spec, words, seed, steps) for seed in seeds]
+    facts = [examine_config(config, make_specs(config.env)) for config in configs]
+    plans = [{**make_plan(config), "preflight": to_json(known)} for config, known in zip(configs, facts, strict=True)]
     if as_json:
         typer.echo(json.dumps(plans if len(plans) > 1 else plans[0]))
     else:
-        typer.echo("\n\n".join("\n".join(plan_lines(plan)) for plan in plans))
+        texts = ([*plan_lines(plan), *report_lines(known)] for plan, known in zip(plans, facts, strict=True))
+        typer.echo("\n\n".join("\n".join(lines) for lines in texts))
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:
@@ -134,6 +142,16 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
     best, final = result.get("best_score"), result.get("final_score")
     scores = "".join(f"  {word} {score:.1f}" for word, score in (("best", best), ("final", final)) if score is not None)
     typer.echo(f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{scores}")
+
+
+def _with_sweep(words: list[str]) -> list[str]:
+    """The words and, after them, what a W&B sweep agent has chosen if it started this process."""
+    if not os.environ.get("WANDB_SWEEP_ID"):
+        return words
+    from reverie.log.wandb import sweep_overrides
+
+    is_sent = any(word.startswith("log.wandb") for word in words)
+    return [*words, *sweep_overrides(os.environ), *([] if is_sent else ["log.wandb={}"])]
 
 
 def _parse_seeds(text: str) -> list[int]:

@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from typing import cast
 
 from reverie import backend
+from reverie.config.fields import networks_of
 from reverie.config.overrides import phase_config
 from reverie.config.schema import RunConfig
+from reverie.config.tree import get, put
 from reverie.config.validate import load_config
 from reverie.core import registry
+from reverie.core.config import ComponentConfig
 from reverie.core.contracts import Algorithm, Buffer, Controller, Vector
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
-from reverie.core.rng import Streams
+from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
+from reverie.core.types import State
+from reverie.data.forecast import forecast_bytes, free_memory
 from reverie.data.normaliser import Normaliser
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
 from reverie.policy import Policy
+from reverie.runs.checkpoint import CheckpointFolder
 from reverie.training.collector import Collector
 from reverie.training.evaluator import Evaluator, check_time_limit
+from reverie.training.monitor import Monitor
 from reverie.training.phases import flatten_phases
+from reverie.training.rules import Task
 from reverie.training.scheduler import Scheduler
 from reverie.training.session import Factories, Session
 
 
 def choose_network(config: RunConfig) -> RunConfig:
-    """The config with ``network: auto`` decided by the env's spaces; settings given to auto stay."""
-    network = getattr(config.algorithm, "network", None)
-    if network is None or network.kind != "auto":
+    """The config with every network of kind ``auto`` decided by the env's spaces; settings given to auto stay."""
+    undecided = [("algorithm", *path) for path, network in networks_of(config.algorithm) if network.kind == "auto"]
+    if not undecided:
         return config
     from reverie.nets.encoders import choose_network_kind
 
     kind = choose_network_kind(make_specs(config.env).observations)
-    given = {key: value for key, value in network.model_dump(mode="json").items() if value is not None}
     tree = config.model_dump(mode="json")
-    tree["algorithm"]["network"] = {**given, "kind": kind}
+    for path in undecided:
+        given = {key: value for key, value in get(tree, path).items() if value is not None}
+        put(tree, path, {**given, "kind": kind})
     return load_config(tree)
+
+
+def choose_storage(config: RunConfig) -> RunConfig:
+    """The config with ``storage: auto`` of buffers decided: memory, if all of them fit into half of what is free."""
+    open_names = [name for name, buffer in config.buffers.items() if getattr(buffer, "storage", "") == "auto"]
+    if not open_names:
+        return config
+    specs = make_specs(config.env)
+    needed = sum(forecast_bytes(buffer, specs, config.env.num_envs) for buffer in config.buffers.values())
+    storage = "memory" if needed <= free_memory() // 2 else "disk"
+    chosen = {name: config.buffers[name].model_copy(update={"storage": storage}) for name in open_names}
+    return config.model_copy(update={"buffers": {**config.buffers, **chosen}})
 
 
 def check_episodes_end(config: RunConfig) -> None:
@@ -48,8 +74,8 @@ def check_episodes_end(config: RunConfig) -> None:
         check_time_limit(make_specs(config.env))
 
 
-def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
-    """All parts of a run, none of them started."""
+def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:
+    """All parts of a run, none of them started; ``run`` is its folder, for buffers that keep rows on disk."""
     settings = config.backend
     backend.configure(settings.device, settings.threads, settings.deterministic, settings.engine)
     specs = make_specs(config.env)
@@ -58,7 +84,9 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
     algorithm = _make_algorithm(config, specs, streams)
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
     policy = Policy(algorithm, normaliser, specs)
-    recorder = Recorder(counters, config.log.every_steps, sinks)
+    recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage)
+    monitor = Monitor(config.monitor, Task(specs.action, config.horizon_steps, config.env.spec.solved_at), recorder)
+    recorder.sinks.append(monitor)
     vector = make_vector(config.env, config.seed)
     reads = {name: read.rows for name, read in algorithm.reads.items()}
     return Session(
@@ -68,20 +96,44 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
         scheduler=Scheduler(config.phases, reads, config.evaluate.warmup_steps),
         algorithm=algorithm,
         normaliser=normaliser,
-        buffers=_make_buffers(config, specs),
+        buffers=_make_buffers(config, specs, run),
         vector=vector,
         collector=Collector(vector, policy, counters, recorder, streams),
         recorder=recorder,
         policy=policy,
+        monitor=monitor,
         factories=_make_factories(config, specs, streams),
         env_config=config.env,
     )
+
+
+def copy_algorithm(session: Session) -> Algorithm:
+    """A second algorithm in the same state, to try things with; the session and its streams do not notice."""
+    config = session.algorithm.config
+    copy: Algorithm = registry.load("algorithm", config.kind)(
+        config, session.policy.specs, make_generator(session.config.seed, "copy")
+    )
+    copy.load_state(session.algorithm.state())
+    return copy
 
 
 def build_evaluator(config: RunConfig) -> Evaluator:
     """An evaluator for this run; native vectors cannot start chosen episodes, so it plays on sync ones."""
     env = config.env.model_copy(update={"vector": "sync"}) if config.env.vector == "native" else config.env
     return Evaluator(config.evaluate, config.seed, lambda num_envs: make_vector(env, config.seed, "evaluate", num_envs))
+
+
+def build_policy(config: RunConfig, algorithm: State, normaliser: State) -> Policy:
+    """The policy of a run as these states of its parts have it, without the rest of the run."""
+    specs = make_specs(config.env)
+    policy = Policy(
+        _make_algorithm(config, specs, Streams(config.seed)),
+        Normaliser(config.normaliser, specs, config.env.num_envs),
+        specs,
+    )
+    policy.algorithm.load_state(algorithm)
+    policy.normaliser.load_state(normaliser)
+    return policy
 
 
 def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams) -> Algorithm:
@@ -91,11 +143,18 @@ def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams) -> Algori
     return algorithm
 
 
-def _make_buffers(config: RunConfig, specs: Specs) -> dict[str, Buffer]:
-    return {
-        name: registry.load("buffer", buffer.kind)(buffer, specs, config.env.num_envs)
-        for name, buffer in config.buffers.items()
-    }
+def _make_buffers(config: RunConfig, specs: Specs, run: Path | None) -> dict[str, Buffer]:
+    def make(buffer: ComponentConfig) -> Buffer:
+        made = registry.load("buffer", buffer.kind)
+        if getattr(buffer, "storage", "memory") != "disk":
+            return cast(Buffer, made(buffer, specs, config.env.num_envs))
+        folder = run or Path(tempfile.mkdtemp(prefix="reverie-rows-"))
+        on_disk: Buffer = made(buffer, specs, config.env.num_envs, CheckpointFolder(folder).store)
+        if run is None:  # a session without a folder, as in scripts: its rows go with it
+            weakref.finalize(on_disk, shutil.rmtree, folder, ignore_errors=True)
+        return on_disk
+
+    return {name: make(buffer) for name, buffer in config.buffers.items()}
 
 
 def _make_factories(config: RunConfig, specs: Specs, streams: Streams) -> Factories:

@@ -22,6 +22,8 @@ COMMAND_LINE = "command line"
 DEFAULT = "default"
 ENV_ARGUMENTS = ("env", "kwargs")
 """Below this the keys are the env's own: a 'kind' there says nothing about components."""
+METRIC_RULES = ("log", "rules")
+"""Below this the keys are patterns of metrics' names, not of keys."""
 Assignments = Iterable[tuple[Path, Any]]
 
 
@@ -73,7 +75,7 @@ class Composed:
 
     def _expand(self, path: Path, source: str) -> list[Path]:
         """The keys that a pattern stands for, among all keys of the schema with the kinds chosen so far."""
-        if not any("*" in part for part in path):
+        if not any("*" in part for part in path) or path[:2] == METRIC_RULES:
             return [path]
         known = list(all_paths(fill_defaults(self.tree)))
         pattern = glob(join_path(path))

@@ -1,7 +1,7 @@
 """Decide once, when a run is created, whatever the config leaves open, so that a resume never decides again.
 
 Each answer changes bits (the vector backend, the device) or numbers (the horizon of schedules); all are
-written into the run's config.yaml. Only two look at the machine: ``backend.device`` and ``env.vector``.
+written into the run's config.yaml. Only ``backend.device``, ``env.vector`` and ``video.enabled`` look at the machine.
 """
 
 from __future__ import annotations
@@ -31,13 +31,32 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
         from reverie.backend import best_device
 
         tree["backend"]["device"] = best_device()
+    if tree["debug"]:
+        _decide_for_debug(tree)
     if tree["backend"]["engine"] == "auto":
         tree["backend"]["engine"] = "numpy" if tree["backend"]["device"] == "cpu" else "torch"
     if tree["env"]["vector"] == "auto":
         from reverie.envs.make import resolve_vector
 
         tree["env"]["vector"] = resolve_vector(load_part(EnvConfig, tree["env"], ("env",)))
+    if tree["video"]["enabled"] == "auto":
+        tree["video"]["enabled"] = can_film(load_part(EnvConfig, tree["env"], ("env",)))
     return tree
+
+
+def _decide_for_debug(tree: Tree) -> None:
+    """What is left open becomes what can be looked into: breakpoints in the env hold, torch sees every operation."""
+    for section, key, value in (("env", "vector", "sync"), ("backend", "engine", "torch")):
+        if tree[section][key] == "auto":
+            tree[section][key] = value
+
+
+def can_film(env: EnvConfig) -> bool:
+    """What ``video.enabled: auto`` stands for: there is something to draw, and something that writes it."""
+    from reverie.envs.render import can_draw
+    from reverie.log.video import is_installed
+
+    return is_installed() and can_draw(env)
 
 
 def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:

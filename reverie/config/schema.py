@@ -9,7 +9,10 @@ from pydantic import Field
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.data.normaliser import NormaliserConfig
 from reverie.envs.config import EnvConfig
+from reverie.log.rules import MetricRule
+from reverie.log.wandb import WandbConfig
 from reverie.training.phases import Phase
+from reverie.training.rules import MonitorConfig
 
 SCHEMA_VERSION = 1
 
@@ -46,8 +49,25 @@ class LogConfig(Config):
 
     every_steps: int = Field(0, ge=0)
     """Env steps between two lines of metrics.jsonl; 0 chooses a two-hundredth of the budget."""
+    csv: bool = False
+    """Also write metrics.csv, a table for spreadsheets."""
     tensorboard: bool = False
     """Also write TensorBoard curves into the run folder (needs the extra tensorboard)."""
+    wandb: WandbConfig | None = None
+    """Also send everything to Weights & Biases (needs the extra wandb), e.g. log.wandb.project=pendulum."""
+    loggers: tuple[Annotated[ComponentConfig, Component("logger")], ...] = ()
+    """More sinks by their kind, such as a class of your own."""
+    rules: dict[str, MetricRule] = Field(default_factory=dict)
+    """How metrics are shown, by patterns of their names; added after the shipped rules."""
+    show: tuple[str, ...] = ()
+    """Which metrics the live table shows, by patterns such as collect/*; all if there is none."""
+    report: bool = True
+    """Write report.html and report.md into the run folder when the run ends."""
+
+    def all_loggers(self) -> list[ComponentConfig]:
+        """The sinks that are switched on, the short forms first."""
+        short = [ComponentConfig(kind=kind) for kind in ("csv", "tensorboard") if getattr(self, kind)]
+        return [*short, *([self.wandb] if self.wandb else []), *self.loggers]
 
 
 class CheckpointConfig(Config):
@@ -61,6 +81,28 @@ class CheckpointConfig(Config):
     """How many of the newest checkpoints stay."""
     keep_every_steps: int = Field(0, ge=0)
     """Also keep one checkpoint per this many env steps; 0 keeps none."""
+
+
+class PreflightConfig(Config):
+    """The look at the run and the machine before the first step. None of this changes a result."""
+
+    enabled: bool = True
+    """Whether there is one."""
+    probe: bool = True
+    """Whether a throw-away copy of the run is tried for about a second, to tell its speed."""
+
+
+class VideoConfig(Config):
+    """Videos of the best and the last policy. None of this changes a result."""
+
+    enabled: Literal["auto"] | bool = "auto"
+    """auto: if the extra video is installed and the env draws pictures."""
+    every_evaluations: int = Field(10, ge=0)
+    """Evaluations between two videos while the run trains; 0 makes them only at its end."""
+    max_frames: int = Field(1000, ge=1)
+    """Frames after which a video ends, even if its episode goes on."""
+    fps: float | None = Field(None, gt=0)
+    """Env steps per second; empty takes the env's own speed, and leaves out frames above 30 per second."""
 
 
 class RunConfig(Config):
@@ -88,6 +130,14 @@ class RunConfig(Config):
     """What is written while training."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When the run is saved."""
+    preflight: PreflightConfig = PreflightConfig()
+    """The look at the run before it starts."""
+    monitor: MonitorConfig = MonitorConfig()
+    """What the run is watched for."""
+    debug: bool = False
+    """Look closely: envs in this process, anomaly detection, statistics of layers, a profile. Bits may differ."""
+    video: VideoConfig = VideoConfig()
+    """Videos of the best and the last policy."""
     horizon_steps: int = Field(0, ge=0)
     """Env steps over which schedules run, fixed when the run is created; 0 takes the budget of the phases."""
     early_stop: Literal["off", "solved"] = "off"

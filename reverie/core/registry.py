@@ -37,6 +37,11 @@ _TABLE: dict[str, dict[str, str]] = {
         "thompson": "reverie.controllers.exploration.Thompson",
         "ucb": "reverie.controllers.exploration.UpperConfidence",
     },
+    "logger": {
+        "csv": "reverie.log.csv.CsvSink",
+        "tensorboard": "reverie.log.tensorboard.TensorBoardSink",
+        "wandb": "reverie.log.wandb.WandbSink",
+    },
     "model": {
         "rssm": "reverie.models.world_model.WorldModel",
     },
@@ -45,6 +50,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "mlp": "reverie.nets.encoders.MLP",
         "nature": "reverie.nets.encoders.NatureCNN",
         "impala": "reverie.nets.encoders.ImpalaCNN",
+        "gru": "reverie.nets.recurrent.GRU",
+        "lstm": "reverie.nets.recurrent.LSTM",
+        "transformer": "reverie.nets.transformer.Transformer",
     },
     "optimizer": {
         "adam": "reverie.nets.optim.Adam",
@@ -81,6 +89,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "action_repeat": "reverie.envs.wrappers.ActionRepeat",
         "frame_stack": "reverie.envs.wrappers.FrameStack",
         "grayscale": "reverie.envs.wrappers.Grayscale",
+        "mask_observation": "reverie.envs.wrappers.MaskObservation",
         "one_hot": "reverie.envs.wrappers.OneHot",
         "render_pixels": "reverie.envs.wrappers.RenderPixels",
         "resize": "reverie.envs.wrappers.Resize",
@@ -112,6 +121,11 @@ def known_kinds_only() -> Iterator[None]:
         yield
     finally:
         _foreign_allowed.reset(token)
+
+
+def allows_foreign() -> bool:
+    """Whether what a config names outside of Reverie may be used here."""
+    return _foreign_allowed.get()
 
 
 def load(group: str, kind: str) -> Any:

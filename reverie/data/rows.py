@@ -18,7 +18,7 @@ from reverie.core.types import Array, Batch, Row, is_last
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
-_FIXED_BYTES = np.dtype(np.float32).itemsize + 3 * np.dtype(np.bool_).itemsize
+_FIXED_BYTES = (np.dtype(np.float32).itemsize, *[np.dtype(np.bool_).itemsize] * 3)
 """Reward, is_first, terminated and truncated of one row."""
 
 
@@ -72,12 +72,16 @@ def stack_frames(frames: Any, is_first: Any, count: int) -> Any:
     return stacked.reshape(*stacked.shape[:-2], -1)
 
 
-def row_bytes(specs: Specs, extras: Mapping[str, Array]) -> int:
-    """Memory that one row of one env takes; ``extras`` is an example of what else is kept, shape (N, ...)."""
+def row_bytes(specs: Specs, extras: Mapping[str, Array], wider_than: int = -1) -> int:
+    """Bytes that one row of one env takes; ``extras`` is an example of what else is kept, shape (N, ...).
+
+    Only columns of more than ``wider_than`` bytes a row count.
+    """
     kinds = [(spec.shape, spec.dtype) for spec in specs.observations.values()]
     kinds.append((specs.action.shape, specs.action.dtype))
-    numbers = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds)
-    return _FIXED_BYTES + numbers + sum(array.nbytes // len(array) for array in extras.values())
+    widths = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds]
+    widths += [array.nbytes // len(array) for array in extras.values()]
+    return sum(width for width in (*widths, *_FIXED_BYTES) if width > wider_than)
 
 
 def stack_rows(rows: list[Row], axis: int) -> Row:

@@ -19,12 +19,14 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, read_specs
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
+from reverie.envs.render import prepare_drawing
 from reverie.envs.repairs import repair_env
 
 _OWN_ENVS: dict[str, tuple[str, int]] = {
     "Reverie/Counting-v0": ("reverie.envs.dummy:CountingEnv", 10_000),
     "Reverie/Motion-v0": ("reverie.envs.dummy:MotionEnv", 32),
     "Reverie/Constant-v0": ("reverie.envs.dummy:ConstantRewardEnv", 20),
+    "Reverie/Recall-v0": ("reverie.envs.recall:RecallEnv", 1000),
     "Crafter/Reward": ("reverie.envs.crafter:CrafterEnv", 10_000),
     "Crafter/NoReward": ("reverie.envs.crafter:CrafterWithoutReward", 10_000),
     "Bandit/Bernoulli-v0": ("reverie.envs.bandits:BernoulliBandit", 1000),
@@ -43,6 +45,8 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
     wrappers = [(registry.load("wrapper", wrapper.kind), wrapper) for wrapper in config.wrappers]
     if any(getattr(wrapper_class, "needs_pixels", False) for wrapper_class, _ in wrappers):
         render_mode = "rgb_array"
+    if render_mode is not None:
+        prepare_drawing()
     kwargs = dict(config.kwargs) if render_mode is None else {**config.kwargs, "render_mode": render_mode}
     env = repair_env(_make_bare(config, kwargs))
     for wrapper_class, wrapper in wrappers:

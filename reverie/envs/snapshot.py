@@ -34,6 +34,7 @@ from reverie.envs.native import can_save_native
 from reverie.envs.vector import allocate_rows, row_layout
 from reverie.envs.verdicts import SnapshotVerdict, recall, remember
 from reverie.envs.worker import decode_state, describe_env, encode_state, fresh_interpreter, register_described
+from reverie.log.progress import progress
 
 Trace = list[dict[str, str]]
 """For each row, the hash of each of its entries."""
@@ -65,7 +66,8 @@ def cached_verdict(config: EnvConfig) -> SnapshotVerdict:
     """The verdict on an env; a probe runs only if none is known. One that failed is tried again next time."""
     verdict = recall(config)
     if verdict is None:
-        verdict = probe_snapshot(config)
+        with progress(f"trying whether {config.id} can be saved and restored exactly"):
+            verdict = probe_snapshot(config)
         if verdict.method != "unchecked":
             remember(config, verdict)
     return verdict

@@ -14,6 +14,7 @@ from reverie.core.types import Array, Row, State
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import make_env, max_episode_steps_of
+from reverie.envs.render import render_fps
 from reverie.envs.verdicts import admitted_accelerator
 
 Layout = dict[str, tuple[tuple[int, ...], str]]
@@ -58,6 +59,10 @@ class SyncVector:
     def render(self, index: int = 0) -> Any:
         """The picture of one env; the vector has to be built with a ``render_mode``."""
         return self._episodes[index].render()
+
+    @property
+    def render_fps(self) -> float:
+        return render_fps(self._episodes[0].env)
 
     def state(self) -> State:
         return {str(index): episode.state() for index, episode in enumerate(self._episodes)}

@@ -1,74 +1,129 @@
-"""What the person at the keyboard sees while a run trains; the same lines go to run.log."""
+"""What the person at the keyboard sees while a run trains: a live table on a terminal, plain lines everywhere else.
+
+The plain lines go to run.log in any case. Nothing here changes what is trained.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console as Screen
+from reverie.log.board import Board
+from reverie.log.live import LiveTable, Screen
+from reverie.log.plain import PlainRows
+from reverie.log.progress import Task, is_watched
+from reverie.log.rules import Rules
+from reverie.log.sinks import read_jsonl
 
-ROWS = 20
-COLUMNS = (
-    # title, width, key, format
-    ("env steps", 12, "env_steps", "{:,.0f}"),
-    ("updates", 12, "updates", "{:,.0f}"),
-    ("return", 10, "collect/return", "{:.1f}"),
-    ("evaluate", 10, "evaluate/return_mean", "{:.1f}"),
-    ("length", 9, "collect/length", "{:.1f}"),
-    ("loss", 10, "update/loss", "{:.4f}"),
-    ("steps/s", 9, "speed/env_steps_per_second", "{:,.0f}"),
-)
+ALERTS = ("alerts", "machine_alerts")
 
 
 class Console:
-    """A sink that prints a row of the most important numbers twenty times per run and after each evaluation."""
+    """A sink that shows records; ``say``, ``note`` and ``alert`` are for everybody else who has something to tell."""
 
-    def __init__(self, folder: Path, horizon_steps: int, quiet: bool = False) -> None:
-        self.screen = None if quiet else Screen(highlight=False, soft_wrap=True, stderr=True)
+    def __init__(self, folder: Path, horizon_steps: int, quiet: bool = False, rules: Rules | None = None) -> None:
+        self.folder = folder
+        self.screen = None if quiet else Screen()
         self.log: TextIO = (folder / "run.log").open("a", encoding="utf-8")
-        self.every = max(1, horizon_steps // ROWS)
-        self.values: dict[str, Any] = {}
-        self.rows = 0
-        self.has_header = False
+        self.plain = PlainRows(horizon_steps)
+        self.rules = rules
+        self.board: Board | None = None
+        self.live: LiveTable | None = None
         self.has_told_crash = False
+        self._told: set[str] = set()
+        self._lock = threading.RLock()
+
+    def start(self, title: str, budget_steps: int) -> None:
+        """From here on a terminal shows a live table, with what the run has recorded so far in it."""
+        if self.screen is None or not is_watched():
+            return
+        self.board = Board(self.rules or Rules(), budget_steps)
+        self.board.title = title
+        self._recall()
+        self.live = LiveTable(self.screen, self.board, self._lock)
+        self.live.start()
 
     def say(self, text: str) -> None:
         """A line for the screen and the log."""
         self.note(text)
-        if self.screen is not None:
-            self.screen.print(text, markup=False)
+        if self.screen is None:
+            return
+        with self._lock:
+            try:
+                self.screen.print(text, markup=False)
+            except OSError:  # the terminal is gone; that is no reason to stop training
+                self.screen.quiet = True
 
     def note(self, text: str) -> None:
         """A line for the log alone."""
-        self.log.write(text + "\n")
-        self.log.flush()
+        with self._lock:
+            self.log.write(text + "\n")
+            self.log.flush()
+
+    def alert(self, level: str, text: str, env_steps: int | None = None) -> None:
+        """Something to be seen: ``level`` is info, warning or error. The live table shows the last few."""
+        where = "" if env_steps is None else f" at env step {env_steps:,}"
+        if self.board is None:
+            self.say(f"{level}{where}: {text}")
+            return
+        self.note(f"{level}{where}: {text}")
+        with self._lock:
+            self.board.alert(level, text, env_steps)
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        if kind == "scores":
-            return
-        self.values.update(record)
-        self._tell_crash(record)
-        due = record["env_steps"] // self.every
-        if "evaluate/return_mean" in record or (kind == "machine" and due > self.rows):
-            self.rows = due
-            self._print_row()
+        if kind in ALERTS:
+            self.alert(record["level"], record["message"], record["env_steps"])
+        elif kind in ("metrics", "machine"):
+            if self.board is not None:
+                with self._lock:
+                    self.board.write(kind, record)
+                    self.board.tick()
+            self._tell_crash(record)
+            for line in self.plain.write(kind, record):
+                (self.say if self.board is None else self.note)(line)
+        if self.live is not None:
+            self.live.refresh()
+
+    def begin(self, task: Task) -> None:
+        """A task that lasts, see :mod:`reverie.log.progress`."""
+        with self._lock:
+            if self.live is not None:
+                self.live.tasks.append(task)
+            elif task.text not in self._told:  # evaluations come often: a log need not name each
+                self._told.add(task.text)
+                self.say(f"{task.text} ...")
+
+    def end(self, task: Task) -> None:
+        with self._lock:
+            if self.live is not None and task in self.live.tasks:
+                self.live.tasks.remove(task)
+
+    def stop(self) -> None:
+        """Leave the table standing as it is; what is said from here on comes below it."""
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
 
     def close(self) -> None:
+        self.stop()
         self.log.close()
+
+    def _recall(self) -> None:
+        """Show what the run recorded before it was stopped; a log that somebody has spoilt is not shown."""
+        assert self.board is not None
+        for kind in ("machine", "metrics", *ALERTS):
+            with suppress(ValueError, KeyError, TypeError, OSError):
+                for record in read_jsonl(self.folder / f"{kind}.jsonl"):
+                    if kind in ALERTS:
+                        self.board.alert(record["level"], record["message"], record["env_steps"])
+                    else:
+                        self.board.write(kind, record)
 
     def _tell_crash(self, record: Mapping[str, Any]) -> None:
         """Once: from then on the numbers in machine.jsonl tell how it goes on."""
         if record.get("env/crashes", 0) and not self.has_told_crash:
             self.has_told_crash = True
             self.say("An env crashed and was started again; machine.jsonl counts how often (env/crashes).")
-
-    def _print_row(self) -> None:
-        if not self.has_header:
-            self.say("".join(title.rjust(width) for title, width, _, _ in COLUMNS))
-            self.has_header = True
-        cells = [
-            (form.format(self.values[key]) if key in self.values else "-").rjust(width)
-            for _, width, key, form in COLUMNS
-        ]
-        self.say("".join(cells))

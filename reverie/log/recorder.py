@@ -1,28 +1,30 @@
 """Collects what the run reports and hands it to the sinks.
 
-Three kinds of records leave here: ``metrics`` (only what is reproducible), ``scores`` (one per finished episode)
-and ``machine`` (how it ran: timings and memory, different on every run, and how buffers are used). Update metrics are
-averaged between two lines; they may be tensors and are read only when a line is written.
+These kinds of records leave here: ``metrics`` (only what is reproducible), ``scores`` (one per finished episode),
+``machine`` (how it ran: timings and memory, different on every run, and how buffers are used), ``alerts`` (what looks
+wrong, by metrics alone) and ``machine_alerts`` (what looks wrong with memory or time). Update metrics are averaged
+between two lines; they may be tensors and are read only when a line is written. Pictures pass through, see
+:mod:`reverie.log.media`.
 """
 
 from __future__ import annotations
 
-import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from reverie.core.counters import Counters
 from reverie.core.types import State
+from reverie.log.machine import Meter
 
 MOST_PENDING = 1000
 """A line is also written when a metric has this many values, as in long phases without env steps."""
 
 
 class Sink(Protocol):
-    """Takes records of the three kinds."""
+    """Takes records of all kinds."""
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None: ...
 
@@ -32,7 +34,13 @@ class Sink(Protocol):
 class Recorder:
     """Averages metrics and writes a line every ``every_steps`` env steps."""
 
-    def __init__(self, counters: Counters, every_steps: int, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        every_steps: int,
+        sinks: Sequence[Sink] = (),
+        device_usage: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
         self.counters = counters
         self.every_steps = every_steps
         self.sinks = list(sinks)
@@ -40,6 +48,8 @@ class Recorder:
         self.latest: dict[str, float] = {}
         self.pending: dict[str, list[Any]] = {}
         self.lines = 0
+        self.device_usage = device_usage
+        self.meter = Meter()
         self._last = (time.perf_counter(), counters.env_steps)
 
     def begin_phase(self, name: str) -> None:
@@ -65,6 +75,14 @@ class Recorder:
         self.latest.update(named)
         self._send("metrics", {**self._position(), **named})
 
+    def alert(self, level: str, rule: str, message: str, kind: str = "alerts") -> None:
+        """Something to be told now, to all sinks."""
+        self._send(kind, {"env_steps": self.counters.env_steps, "level": level, "rule": rule, "message": message})
+
+    def show(self, kind: str, name: str, **content: Any) -> None:
+        """A histogram, a video or a figure for the sinks that can show it, see :mod:`reverie.log.media`."""
+        self._send(kind, {"env_steps": self.counters.env_steps, "name": name, **content})
+
     def end_cycle(self, machine: Mapping[str, float] | None = None) -> None:
         """Write a line if enough env steps have passed, or if too much has gathered; ``machine`` goes with timings."""
         due = self.counters.env_steps // self.every_steps if self.every_steps else self.lines + 1
@@ -83,7 +101,7 @@ class Recorder:
         self._send_machine(machine or {})
 
     def close(self) -> None:
-        for sink in self.sinks:
+        for sink in reversed(self.sinks):  # the first ones, JSONL and console, hear of how the others fare
             sink.close()
 
     def state(self) -> State:
@@ -106,12 +124,10 @@ class Recorder:
         now, steps = time.perf_counter(), self.counters.env_steps
         before, steps_before = self._last
         self._last = (now, steps)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         self._send("machine", {
             "env_steps": steps, "time": time.time(),
             "speed/env_steps_per_second": (steps - steps_before) / max(now - before, 1e-9),
-            "usage/cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "memory/peak_megabytes": usage.ru_maxrss / 1024, **more,
+            **self.meter.read(), **self.device_usage(), **more,
         })  # fmt: skip
 
     def _send(self, kind: str, record: Mapping[str, Any]) -> None:

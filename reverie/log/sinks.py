@@ -8,17 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-KINDS = ("metrics", "scores", "machine")
+KINDS = ("metrics", "scores", "machine", "alerts", "machine_alerts")
 
 
 class JsonlSink:
-    """``metrics.jsonl``, ``scores.jsonl`` and ``machine.jsonl`` of a run folder."""
+    """A file per kind in a run folder: ``metrics.jsonl``, ``scores.jsonl``, ``machine.jsonl``, ``alerts.jsonl`` ..."""
 
     def __init__(self, folder: Path) -> None:
         self.files: dict[str, TextIO] = {kind: (folder / f"{kind}.jsonl").open("a", encoding="utf-8") for kind in KINDS}
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        self.files[kind].write(json.dumps(record) + "\n")
+        if kind in self.files:  # pictures are for other sinks
+            self.files[kind].write(json.dumps(record) + "\n")
 
     def sync(self) -> dict[str, int]:
         """Put everything on the disk; the sizes of the files in bytes."""

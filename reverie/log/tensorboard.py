@@ -1,58 +1,101 @@
-"""TensorBoard curves of a run, in ``<run>/tensorboard``.
+"""TensorBoard curves, histograms, videos and figures of a run, in ``<run>/tensorboard``.
 
-Rebuilt from the JSONL files at every start: event files cannot be cut back, so after a resume the old ones would show a
-doubled stretch.
+Event files cannot be cut back, so after a resume they would show a doubled stretch. Curves are therefore rebuilt from
+the JSONL files at every start. Pictures get an event file each, and those past the checkpoint are deleted.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reverie.core.errors import ConfigError
-from reverie.log.recorder import Sink
+from reverie.core.config import ComponentConfig
+from reverie.log.loggers import RunInfo
+from reverie.log.media import encode_gif, encode_png, histogram_of
 from reverie.log.sinks import KINDS, read_jsonl
 
 NOT_CURVES = ("env_steps", "phase", "time")
+MEDIA = "media"
+
+
+class TensorBoardConfig(ComponentConfig):
+    """Curves for TensorBoard."""
+
+    kind: str = "tensorboard"
 
 
 class TensorBoardSink:
     """Writes every number of metrics and machine records over env steps, and every episode's return."""
 
-    def __init__(self, folder: Path) -> None:
+    Config = TensorBoardConfig
+
+    def __init__(self, config: TensorBoardConfig, run: RunInfo) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._event, self._summary = Event, Summary
-        target = folder / "tensorboard"
-        shutil.rmtree(target, ignore_errors=True)
-        self._writer = EventFileWriter(str(target))
+        self._event, self._summary, self._histogram, self._file_writer = Event, Summary, HistogramProto, EventFileWriter
+        self.folder = run.folder / "tensorboard"
+        _delete_outdated(self.folder, run.env_steps)
+        self._writer = EventFileWriter(str(self.folder))
+        self._draw = {"histogram": self.add_histogram, "video": self.add_video, "figure": self.add_figure}
         for kind in KINDS:
-            for record in read_jsonl(folder / f"{kind}.jsonl"):
+            for record in read_jsonl(run.folder / f"{kind}.jsonl"):
                 self.write(kind, record)
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        if kind == "scores":
-            values = {"episode/return": record["return"], "episode/length": record["length"]}
-        else:
-            values = {key: value for key, value in record.items() if key not in NOT_CURVES}
-        points = [self._summary.Value(tag=key, simple_value=float(value)) for key, value in values.items()]
-        event = self._event(wall_time=time.time(), step=record["env_steps"], summary=self._summary(value=points))
-        self._writer.add_event(event)
+        if kind in self._draw:
+            self._draw[kind](record)
+        elif kind == "scores":
+            self._add_curves(record, {"episode/return": record["return"], "episode/length": record["length"]})
+        elif kind in ("metrics", "machine"):
+            self._add_curves(record, {key: value for key, value in record.items() if key not in NOT_CURVES})
+
+    def add_histogram(self, record: Mapping[str, Any]) -> None:
+        counts, edges, values = histogram_of(record["values"])
+        if not len(values):
+            return
+        histogram = self._histogram(
+            min=values.min(), max=values.max(), num=len(values), sum=values.sum(), sum_squares=(values**2).sum(),
+            bucket_limit=edges[1:].tolist(), bucket=counts.tolist(),
+        )  # fmt: skip
+        self._add_media(record, histo=histogram)
+
+    def add_video(self, record: Mapping[str, Any]) -> None:
+        frames = record["frames"]
+        self._add_image(record, encode_gif(frames, record["fps"]), *frames.shape[1:])
+
+    def add_figure(self, record: Mapping[str, Any]) -> None:
+        self._add_image(record, encode_png(record["image"]), *record["image"].shape)
 
     def close(self) -> None:
         self._writer.close()
 
+    def _add_curves(self, record: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        points = [self._summary.Value(tag=key, simple_value=float(value)) for key, value in values.items()]
+        self._writer.add_event(self._make_event(record, points))
 
-def make_tensorboard_sink(folder: Path) -> Sink:
-    """The sink, or how to install what it needs."""
-    try:
-        return TensorBoardSink(folder)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"log.tensorboard needs a package that is missing: {error.name}.", 'pip install "reverie[tensorboard]"'
-        ) from error
+    def _add_image(self, record: Mapping[str, Any], data: bytes, height: int, width: int, channels: int) -> None:
+        image = self._summary.Image(encoded_image_string=data, height=height, width=width, colorspace=channels)
+        self._add_media(record, image=image)
+
+    def _add_media(self, record: Mapping[str, Any], **content: Any) -> None:
+        # In a folder of their own: TensorBoard reads the files of a folder one after the other, to the end of each.
+        writer = self._file_writer(str(self.folder / MEDIA), filename_suffix=f".{record['env_steps']}")
+        writer.add_event(self._make_event(record, [self._summary.Value(tag=record["name"], **content)]))
+        writer.close()
+
+    def _make_event(self, record: Mapping[str, Any], values: list[Any]) -> Any:
+        return self._event(wall_time=time.time(), step=record["env_steps"], summary=self._summary(value=values))
+
+
+def _delete_outdated(folder: Path, env_steps: int) -> None:
+    """All curves, and what was drawn after the checkpoint."""
+    for path in folder.glob("*tfevents*"):
+        path.unlink()
+    for path in (folder / MEDIA).glob("*tfevents*"):
+        steps = path.suffix.removeprefix(".")
+        if not steps.isdigit() or int(steps) > env_steps:
+            path.unlink()

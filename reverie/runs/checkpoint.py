@@ -32,6 +32,7 @@ from reverie.runs.storage import (
     write_bytes,
     write_tree,
 )
+from reverie.training.session import ADDED_LATER
 
 FORMAT = 1
 SUMMARY = "checkpoint.json"
@@ -81,14 +82,15 @@ class Checkpoint:
         return read_tree(self.path / part, self._store)
 
     def load_into(self, parts: Mapping[str, Stateful]) -> dict[str, State]:
-        """The states of all ``parts``; they must be the ones that were saved."""
-        missing = sorted(set(parts) ^ set(self.summary["parts"]))
+        """The states of all ``parts``; they must be the ones that were saved, but for those that came later."""
+        saved = set(self.summary["parts"])
+        missing = sorted((set(parts) ^ saved) - (set(ADDED_LATER) - saved))
         if missing:
             raise RunError(
                 f"{self.path} does not fit this run: {', '.join(missing)} is only in one of them.",
                 "Resume it with the config it was made with.",
             )
-        return {name: self.read(name) for name in parts}
+        return {name: self.read(name) for name in parts if name in saved}
 
     @property
     def _store(self) -> SealedStore:

@@ -13,6 +13,7 @@ from reverie.runs.folder import RunFolder, versions
 from reverie.runs.hints import resume_command
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.storage import explain_write_errors
+from reverie.training.failures import check_weights
 from reverie.training.session import Session
 
 
@@ -66,6 +67,7 @@ class Checkpointer:
         return {"counters": self.session.counters.state(), "scheduler": self.session.scheduler.state()}
 
     def _save(self) -> Checkpoint:
+        check_weights(self.session.algorithm.policy_state())
         about = {
             **self.about,
             "logs": self.logs.sync(),

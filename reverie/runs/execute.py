@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 
 from reverie.config.build import build, build_evaluator
+from reverie.config.files import config_to_tree
+from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
 from reverie.core.errors import ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
+from reverie.log.loggers import RunInfo, make_loggers
+from reverie.log.progress import quiet_progress, shown_in
+from reverie.log.rules import Rules
 from reverie.log.sinks import JsonlSink, cut_back
-from reverie.log.tensorboard import make_tensorboard_sink
+from reverie.log.webhook import make_webhook
 from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
 from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
-from reverie.runs.storage import explain_write_errors
-from reverie.training.evaluator import EvaluationStopped
+from reverie.runs.report import write as reports
+from reverie.runs.storage import explain_write_errors, write_tree
+from reverie.runs.videos import Videos
+from reverie.training.evaluator import EvaluationStopped, Evaluator
+from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
-from reverie.training.orchestrator import Orchestrator
+from reverie.training.machine import is_debugged
+from reverie.training.orchestrator import CyclePart, Orchestrator
+from reverie.training.preflight import examine_session, report_lines
 from reverie.training.session import Session
+
+FAILED_BATCH = "failed_batch"
 
 
 class Execution:
@@ -42,7 +55,7 @@ class Execution:
 
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
         """Train from a checkpoint, or from the beginning; the caller holds the run's lock."""
-        with self._explaining(), ExitStack() as stack:
+        with self._explaining(), quiet_progress(self.quiet), ExitStack() as stack:
             environment = cached_verdict(self.config.env)  # before envs are made: it decides how they are saved
             checkpointer = self._build(stack, checkpoint)
             checkpointer.about["environment"] = environment.to_json()
@@ -50,28 +63,35 @@ class Execution:
             # Only now is it sure that the run can go on from there: a refused start must leave it as it was.
             self.before_start()
             cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
-            if self.config.log.tensorboard:
-                session.recorder.sinks.append(make_tensorboard_sink(self.folder.path))
+            self._add_loggers(session)
+            self._add_webhook(session)
             self._introduce(session, (f"env snapshots: {environment}", *notes))
             request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
-            orchestrator = Orchestrator(session, evaluator, [checkpointer.shelf, checkpointer], request)
+            self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
+            self.videos.begin(session)
+            orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
             try:
                 self._run(orchestrator, checkpointer, request)
-            except BaseException:
+            except BaseException as error:
                 with suppress(OSError, RunError):  # a disk that is full must not hide what really went wrong
                     self.folder.write_status(state="failed", env_steps=session.counters.env_steps)
+                if isinstance(error, Exception):  # and not a second signal, which means to stop at once
+                    self._report(checkpointer.logs)
                 raise
             self.folder.write_status(state=self.state, env_steps=session.counters.env_steps)
+            self._report(checkpointer.logs)
 
     def _build(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Checkpointer:
         """The session where the checkpoint left it, or at its very beginning, with its checkpointer."""
-        self.console = Console(self.folder.path, self.config.horizon_steps, self.quiet)
+        rules = Rules(self.config.log.rules, self.config.log.show)
+        self.console = Console(self.folder.path, self.config.horizon_steps, self.quiet, rules)
         stack.callback(self.console.close)
+        stack.enter_context(shown_in(self.console))
         logs = JsonlSink(self.folder.path)
         stack.callback(logs.close)
-        session = build(self.config, [logs, self.console])
+        session = build(self.config, [logs, self.console], self.folder.path)
         stack.callback(session.close)
         checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
         if checkpoint is not None:
@@ -79,6 +99,17 @@ class Execution:
         else:
             load_initial_weights(session.algorithm, self.folder.path)
         return checkpointer
+
+    def _report(self, logs: JsonlSink) -> None:
+        """Write the report; whatever is wrong with it must not be what a run fails of."""
+        if not self.config.log.report:
+            return
+        try:
+            logs.sync()
+            self.console.say(f"Report: {reports.report_finished(self.folder.path)}")
+        except Exception as error:
+            with suppress(OSError):
+                self.console.say(f"Warning: the report could not be written: {type(error).__name__}: {error}")
 
     def say_finished(self) -> None:
         """There is nothing left to do; say so, and what would make the run go on."""
@@ -96,6 +127,36 @@ class Execution:
         for note in notes:
             self.console.say(note)
         self.folder.write_status(state="running")
+        if config.preflight.enabled and not steps:
+            probe = build if config.preflight.probe and not self.quiet else None  # nobody to tell: no waiting
+            for line in report_lines(examine_session(session, self.folder.path, probe)):
+                self.console.say(line)
+        if is_debugged() and not config.debug:
+            self.console.say("A debugger is attached; --debug keeps the envs in this process and looks closer.")
+        title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
+        self.console.start(title, step_budget(config.phases))
+
+    def _add_webhook(self, session: Session) -> None:
+        setting = self.config.monitor.webhook
+        sink = make_webhook(setting, self.folder.name, self.console.say) if setting else None
+        if sink is not None:
+            session.recorder.sinks.insert(0, sink)  # closed first: it may still have something to say
+
+    def _make_orchestrator(
+        self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
+    ) -> Orchestrator:
+        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.videos]
+        if not self.config.debug:
+            return Orchestrator(session, evaluator, parts, request)
+        from reverie.training.debug import DebugOrchestrator
+
+        return DebugOrchestrator(session, evaluator, parts, request, self.folder.path)
+
+    def _add_loggers(self, session: Session) -> None:
+        """The sinks of the config; only now, when the files hold what the run goes on from."""
+        run = RunInfo(self.folder.path, session.counters.env_steps, config_to_tree(self.config))
+        warn = partial(self.console.alert, "warning")
+        session.recorder.sinks += make_loggers(self.config.log.all_loggers(), run, warn)
 
     def _run(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
         session = orchestrator.session
@@ -103,6 +164,8 @@ class Execution:
             with self._explaining():
                 self.state = "finished" if orchestrator.run() else "stopped"
         except Exception as error:
+            if isinstance(error, NotFiniteError):
+                self._keep_batch(error, session)
             with suppress(OSError):  # the log may lie on the disk that failed
                 self._save_after(error, orchestrator, checkpointer)
             raise
@@ -111,13 +174,14 @@ class Execution:
             self._finish(orchestrator, checkpointer, request)
         if self.state == "stopped":
             self.exit_code = request.exit_code
+            self.console.stop()
             self.console.say(f"Stopped and saved at env step {session.counters.env_steps:,}.")
             self.console.say(f"Go on with: {self.resume_command}")
 
     def _finish(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
         """The last line of metrics, the last evaluation and the final policy; a stop leaves them to a resume."""
         session = orchestrator.session
-        session.recorder.flush()
+        session.recorder.flush(orchestrator.machine())
         if self.config.evaluate.final_episodes:
             try:
                 summary = orchestrator.evaluate(self.config.evaluate.final_episodes, request)
@@ -126,10 +190,13 @@ class Execution:
                 return
             self.folder.write_status(final_score=summary["return_mean"])
         checkpointer.shelf.save(session, "final")
+        self.videos.finish(session)
+        self.console.stop()
         self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
 
     def _save_after(self, error: Exception, orchestrator: Orchestrator, checkpointer: Checkpointer) -> None:
         """Save if the session is between two steps; in the middle of one the last checkpoint is the sound one."""
+        self.console.stop()
         if orchestrator.is_between_steps:
             try:
                 checkpointer.save()
@@ -142,6 +209,13 @@ class Execution:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
         if self.resume_command not in getattr(error, "fix", ""):
             self.console.say(f"Nothing up to the last checkpoint is lost; go on with: {self.resume_command}")
+
+    def _keep_batch(self, error: NotFiniteError, session: Session) -> None:
+        """Save the batch that spoilt an update, and tell."""
+        with suppress(OSError):
+            write_tree(self.folder.path / FAILED_BATCH, error.record())
+            error.message += f" The batch is in {FAILED_BATCH}.safetensors and {FAILED_BATCH}.json of the run."
+        session.recorder.alert("error", "not_finite", f"{error.message} {error.fix}")
 
     def _explaining(self) -> AbstractContextManager[None]:
         return explain_write_errors(self.folder.path, self.resume_command)

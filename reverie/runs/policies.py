@@ -76,6 +76,9 @@ def policy_folder(run: Path, which: str = "best") -> Path:
 
 def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:
     """A run's policy and what it says about itself; what cannot be read or does not fit together is explained."""
+    from reverie import backend
+
+    backend.set_threads(1)
     folder = policy_folder(run, which)
     try:
         policy, about = Policy.load(folder)
@@ -84,3 +87,24 @@ def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise RunError(f"The policy in {folder} cannot be used: {problem}", "It is damaged, or was altered.") from error
+
+
+def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:
+    """The ``best`` or ``final`` policy, or that of a checkpoint, named by its env steps or its folder."""
+    if which in ("best", "final"):
+        return load_policy(run, which)
+    if not which[:1].isdigit():
+        raise RunError(f"There is no policy '{which}'.", "Take best, final or the env steps of a checkpoint.")
+    from reverie.config.build import build_policy
+    from reverie.config.files import read_config
+    from reverie.runs.checkpoint import CheckpointFolder
+
+    checkpoint = CheckpointFolder(run).find(which)
+    checkpoint.check()
+    config = read_config(run / "config.yaml")
+    try:
+        policy = build_policy(config, checkpoint.read("algorithm"), checkpoint.read("normaliser"))
+    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", "It was altered.") from error
+    about = {"env": config.env.model_dump(mode="json"), "seed": config.seed, "score": None}
+    return policy, {**about, "env_steps": checkpoint.counters["env_steps"]}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from reverie.config.build import choose_network
+from reverie.config.build import choose_network, choose_storage
 from reverie.config.checks import check_config
 from reverie.config.compose import COMMAND_LINE, Composed, interpolate, override_assignments
 from reverie.config.fields import fill_defaults
@@ -26,7 +26,8 @@ from reverie.training.phases import Phase, flatten_phases
 
 KEEP_EXACT = (
     "phases.{last}.duration_*", "phases.{last}.until*", "early_stop", "evaluate.final_episodes", "checkpoint.*",
-    "log.tensorboard",
+    "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "log.report", "monitor.*",
+    "preflight.*", "video.*", "buffers.*.storage",
 )  # fmt: skip
 """Settings that decide how long the last phase goes on or what is kept, not what happens at any step of the run."""
 
@@ -110,7 +111,7 @@ def change_config(config: RunConfig, overrides: list[str], steps: int | None) ->
     # The horizon of schedules stays as it was fixed when the run was created: resolving keeps what is decided.
     new_config = load_config(resolve_auto(tree, sources), sources)
     check_config(new_config, sources)
-    new_config = choose_network(new_config)
+    new_config = choose_storage(choose_network(new_config))
     return new_config, compare_configs(config, new_config)
 
 

@@ -34,7 +34,7 @@ from reverie.runs.policies import PolicyShelf
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
 
-COMPARED_LOGS = ("metrics", "scores")
+COMPARED_LOGS = ("metrics", "scores", "alerts")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment) -> 
         logs = JsonlSink(scratch.path)
         stack.callback(logs.close)
         cached_verdict(config.env)  # decides in which form envs are saved
-        session = build(config, [logs])
+        session = build(config, [logs], scratch.path)
         stack.callback(session.close)
         shelf = PolicyShelf(scratch)
         checkpointer = Checkpointer(scratch, config.checkpoint, session, shelf, logs)
@@ -127,8 +127,8 @@ def _is_at(session: Session, goal: dict[str, int], scheduler: State) -> bool:
 
 def _compare_logs(folder: RunFolder, scratch: RunFolder, segment: Segment) -> list[str]:
     differences = []
-    for kind in COMPARED_LOGS:
-        begin = segment.start.summary["logs"][kind] if segment.start else 0
+    for kind in (kind for kind in COMPARED_LOGS if kind in segment.end.summary["logs"]):
+        begin = segment.start.summary["logs"].get(kind, 0) if segment.start else 0
         end = segment.end.summary["logs"][kind]
         expected = _read_log(folder, kind)[begin:end]
         found = _read_log(scratch, kind)
@@ -156,7 +156,7 @@ def _first_different_line(expected: bytes, found: bytes) -> str:
 
 def _compare_states(states: dict[str, State], end: Checkpoint) -> list[str]:
     differences = []
-    for name, state in states.items():
+    for name, state in ((name, state) for name, state in states.items() if name in end.summary["parts"]):
         path = next(first_difference(end.read(name), state), None)
         if path is not None:
             differences.append(f"{name}: differs at {path or 'its root'}")

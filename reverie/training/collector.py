@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from reverie.core.contracts import Buffer, Controller, Vector
@@ -30,6 +32,8 @@ class Collector:
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
         self.parked: Array = np.zeros(vector.num_envs, bool)
         """Envs that have delivered their share of ``collect: {episodes}`` and only keep step with the others."""
+        self.env_seconds = 0.0
+        """Time that env steps have taken in this process; not saved, as nothing may depend on it."""
 
     @property
     def num_envs(self) -> int:
@@ -84,7 +88,10 @@ class Collector:
         return {**row, "action": action, **extras}
 
     def _step(self, row: Row) -> None:
-        self._receive(self.vector.step(row["action"]), row["action"])
+        started = time.perf_counter()
+        arriving = self.vector.step(row["action"])
+        self.env_seconds += time.perf_counter() - started
+        self._receive(arriving, row["action"])
 
     def _receive(self, row: Row, previous_action: Array) -> None:
         self.now = {**row, "previous_action": previous_action}

@@ -16,7 +16,9 @@ from reverie.core.contracts import Vector
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
+from reverie.core.statistics import interquartile_mean
 from reverie.core.types import Array, Clock, Mode, State, is_last
+from reverie.log.progress import Task, progress
 from reverie.policy import Policy
 
 BOOTSTRAP_DRAWS = 1000
@@ -57,8 +59,9 @@ class Evaluator:
         """Scores of the policy as it is now; raises EvaluationStopped as soon as ``should_stop`` says so."""
         rng = make_generator(self.seed, "evaluate", clock.env_steps, clock.updates)
         mode = Mode.COLLECT if self.config.sample else Mode.EVALUATE
-        asking = _Asking(clock, rng, mode, should_stop)
-        return play(policy, self._fresh_vector(min(episodes, self.config.num_envs)), episodes, asking)
+        vector = self._fresh_vector(min(episodes, self.config.num_envs))
+        with progress("evaluating", total=episodes) as task:
+            return play(policy, vector, episodes, _Asking(clock, rng, mode, should_stop, task))
 
     def close(self) -> None:
         for vector, _ in self._vectors.values():
@@ -92,6 +95,7 @@ class _Asking:
     rng: np.random.Generator
     mode: Mode
     should_stop: StopCheck
+    task: Task
 
 
 def play(policy: Policy, vector: Vector, episodes: int, asking: _Asking) -> list[EpisodeScore]:
@@ -117,6 +121,7 @@ def play(policy: Policy, vector: Vector, episodes: int, asking: _Asking) -> list
             number = int(env + finished[env] * count)
             scores.append(EpisodeScore(number, float(returns[env]), int(lengths[env]), logs))
             finished[env] += 1
+            asking.task.advance()
     return sorted(scores, key=lambda score: score.episode)
 
 
@@ -138,15 +143,6 @@ def summarise(scores: Sequence[EpisodeScore], seed: int) -> dict[str, float]:
     for key in sorted({key for score in scores for key in score.logs}):
         summary[key] = float(np.mean([score.logs[key] for score in scores]))
     return summary
-
-
-def interquartile_mean(values: Array) -> float:
-    """Mean of the middle half; values at its two edges count by the share that lies inside."""
-    ordered = np.sort(values)
-    cut = len(ordered) / 4
-    edges = np.arange(len(ordered))
-    inside = np.clip(np.minimum(edges + 1, len(ordered) - cut) - np.maximum(edges, cut), 0, None)
-    return float(np.average(ordered, weights=inside))
 
 
 def bootstrap_interval(values: Array, seed: int, level: float = 0.95) -> tuple[float, float]:

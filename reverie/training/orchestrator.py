@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Protocol
 
-import numpy as np
-
 from reverie.core.errors import TrainingError
-from reverie.core.types import Batch, Update, observation_keys
+from reverie.core.types import Batch, Update
 from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck, never, summarise
+from reverie.training.failures import UpdateCall, check_finite, explain_failure
 from reverie.training.phases import Hook
 from reverie.training.scheduler import Step, StepKind
 from reverie.training.session import Session
@@ -22,6 +21,10 @@ class CyclePart(Protocol):
     def end_cycle(self, session: Session) -> None: ...
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None: ...
+
+
+PARTS = {StepKind.COLLECT: "collect", StepKind.UPDATE: "update", StepKind.EVALUATE: "evaluate", None: "save"}
+"""What machine.jsonl calls the parts of the loop; ``save`` is whatever is called when a cycle ends."""
 
 
 class Orchestrator:
@@ -39,9 +42,12 @@ class Orchestrator:
         self.parts = parts
         self.should_stop = should_stop
         self.is_between_steps = True
+        self.seconds = dict.fromkeys(PARTS.values(), 0.0)
+        """Where the time of this process went. For people: nothing is decided by it."""
         self._steps = {
             StepKind.ENTER: self._enter, StepKind.COLLECT: self._collect, StepKind.UPDATE: self._update,
-            StepKind.EVALUATE: self._evaluate, StepKind.END_CYCLE: self._end_cycle,
+            StepKind.EVALUATE: self._evaluate, StepKind.VALIDATE: self._validate,
+            StepKind.END_CYCLE: self._end_cycle,
         }  # fmt: skip
 
     def run(self) -> bool:
@@ -53,16 +59,24 @@ class Orchestrator:
                 return True
             # An evaluation leaves the session as it is until its scores are written.
             self.is_between_steps = step.kind is StepKind.EVALUATE
+            started = perf_counter()
             try:
                 updates = self._steps[step.kind](step)
             except EvaluationStopped:
                 return False  # the hook is still due and will be repeated
+            self._count_seconds(step.kind, started)
             session.scheduler.finish(step, session.counters, updates)
             self.is_between_steps = True
             if step.kind is StepKind.END_CYCLE:
+                started = perf_counter()
                 for part in self.parts:
                     part.end_cycle(session)
+                self._count_seconds(None, started)
         return False
+
+    def machine(self) -> dict[str, float]:
+        """How it runs, for machine.jsonl; seconds count from the start of this process."""
+        return {f"speed/{part}_seconds": seconds for part, seconds in self.seconds.items()}
 
     def evaluate(self, episodes: int, should_stop: StopCheck = never) -> dict[str, float]:
         """Score the policy as it is; changes nothing but the recorded metrics."""
@@ -97,10 +111,14 @@ class Orchestrator:
         read = session.algorithm.reads[name]
         batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
         batch = session.normaliser.normalise_batch(batch)
-        update: Update = getattr(session.algorithm, name)(
-            batch, session.counters.clock(), session.streams[f"update/{name}"]
-        )
-        _check_finite(update, batch, f"'{name}' in phase '{step.phase.name}'", session.config.env.id)
+        counters, env_id = session.counters, session.config.env.id
+        call = UpdateCall(name, step.phase.name, env_id, batch, counters.env_steps, counters.updates)
+        try:
+            update = self.learn(name, batch)
+        except (MemoryError, RuntimeError) as error:
+            explain_failure(error, call)
+            raise
+        check_finite(update, call)
         _check_progress(update, hook)
         if update.write_back is not None:
             buffer.write_back(update.write_back)
@@ -108,17 +126,48 @@ class Orchestrator:
         session.recorder.add(name, update.metrics)
         return update.count
 
+    def learn(self, hook: str, batch: Batch) -> Update:
+        """Call an update hook of the algorithm."""
+        session = self.session
+        update: Update = getattr(session.algorithm, hook)(
+            batch, session.counters.clock(), session.streams[f"update/{hook}"]
+        )
+        return update
+
     def _evaluate(self, step: Step) -> int:
         self.evaluate(_hook(step).episodes or 1, self.should_stop)
+        return 0
+
+    def _validate(self, step: Step) -> int:
+        """Losses on held-out data, averaged; like an evaluation it leaves nothing behind but its metrics."""
+        session, clock = self.session, self.session.counters.clock()
+        held_out = getattr(session.buffers[step.phase.buffer], "holdout", None)
+        judge = getattr(session.algorithm, "held_out_metrics", None)
+        if held_out is None or judge is None:
+            return 0  # checked before the run began; a buffer or algorithm of the user's own may still have none
+        rng = make_generator(session.config.seed, "validate", clock.env_steps, clock.updates)
+        judged = []
+        for name, read in session.algorithm.reads.items():
+            for _ in range(_hook(step).batches or 1 if has_hook(step.phase, name) else 0):
+                batch = session.normaliser.normalise_batch(held_out.sample(read, session.collector.now, rng))
+                judged.append({f"{name}/{key}": float(value) for key, value in judge(name, batch, clock, rng).items()})
+        keys = {key: None for metrics in judged for key in metrics}
+        means = {key: float(np.mean([metrics[key] for metrics in judged if key in metrics])) for key in keys}
+        session.recorder.write_now("validate", means)
         return 0
 
     def _end_cycle(self, step: Step) -> int:
         self.session.counters.cycles += 1
         self.session.normaliser.advance()
         used = self.session.buffers[step.phase.buffer].metrics()
-        machine = {f"replay/{name}": value for name, value in used.items()}
-        self.session.recorder.end_cycle({**machine, "env/crashes": float(self.session.vector.crashes)})
+        machine = {**self.machine(), **{f"replay/{name}": value for name, value in used.items()}}
+        machine |= {"env/crashes": float(self.session.vector.crashes)}
+        self.session.recorder.end_cycle({**machine, "usage/env_seconds": self.session.collector.env_seconds})
         return 0
+
+    def _count_seconds(self, kind: StepKind | None, started: float) -> None:
+        if kind in PARTS:
+            self.seconds[PARTS[kind]] += perf_counter() - started
 
     def _is_solved(self) -> bool:
         """Whether the run ends early: between cycles, if allowed and the last evaluation is good enough."""
@@ -133,24 +182,6 @@ class Orchestrator:
 def _hook(step: Step) -> Hook:
     assert step.hook is not None
     return step.hook
-
-
-def _check_finite(update: Update, batch: Batch, where: str, env: str) -> None:
-    """One look per update: a metric that is not a number means that the weights are spoilt."""
-    spoilt = [key for key, value in update.metrics.items() if not math.isfinite(float(value))]
-    if not spoilt:
-        return
-    what = f"{', '.join(f'{key} = {float(update.metrics[key])}' for key in spoilt)} in {where}"
-    inputs = [key for key in ("reward", *observation_keys(batch)) if not np.isfinite(batch[key]).all()]
-    if inputs:
-        raise TrainingError(
-            f"{what}: the env {env} gave a {' and '.join(inputs)} that is not finite.",
-            f"Mend the env; to look for the place: reverie envs check {env} --episodes 100",
-        )
-    raise TrainingError(
-        f"{what}: training has diverged.",
-        "Lower the learning rate, clip gradients (max_grad_norm) or normalise observations and rewards.",
-    )
 
 
 def _check_progress(update: Update, hook: Hook) -> None:

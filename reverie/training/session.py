@@ -15,8 +15,12 @@ from reverie.envs.config import EnvConfig
 from reverie.log.recorder import Recorder
 from reverie.policy import Policy
 from reverie.training.collector import Collector
+from reverie.training.monitor import Monitor
 from reverie.training.phases import Phase
 from reverie.training.scheduler import Scheduler
+
+ADDED_LATER = ("monitor",)
+"""Parts that older checkpoints lack; they start afresh."""
 
 
 @dataclass
@@ -44,6 +48,7 @@ class Session:
     collector: Collector
     recorder: Recorder
     policy: Policy
+    monitor: Monitor
     factories: Factories
     env_config: EnvConfig
     env_stream: str = "collect"
@@ -55,6 +60,7 @@ class Session:
             "counters": self.counters, "streams": self.streams, "scheduler": self.scheduler,
             "algorithm": self.algorithm, "normaliser": self.normaliser, **buffers,
             "vector": self.vector, "collector": self.collector, "recorder": self.recorder,
+            "monitor": self.monitor,
         }  # fmt: skip
 
     def state(self) -> dict[str, State]:
@@ -64,7 +70,8 @@ class Session:
         self.scheduler.load_state(state["scheduler"])
         self._return_to_phase()
         for name, part in self.parts().items():
-            part.load_state(state[name])
+            if name in state or name not in ADDED_LATER:
+                part.load_state(state[name])
 
     def enter(self, phase: Phase, previous: Phase | None) -> None:
         """Set everything up for a phase: drop what the one before does not keep, apply overrides, start the envs."""

@@ -12,7 +12,10 @@ import torch
 from pydantic import BaseModel
 
 IGNORED = {
+    "machine_rules",  # of the monitor: they judge how long things take
     "_last",  # the recorder's stopwatch; and a copy of rows that a process vector keeps for crashes
+    "meter",  # the recorder's look at the machine
+    "env_seconds",  # the collector's stopwatch
     "sinks",
     "spec",  # Gymnasium's registration
     "_rows_by_step",

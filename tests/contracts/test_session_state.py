@@ -25,6 +25,17 @@ CASES = {
         "Reverie/Motion-v0:ppo", "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1",
         "algorithm.optimizer.kind=adamw",
     ),
+    "ppo that remembers": (
+        "Reverie/Recall-v0:ppo_gru", "env.num_envs=3", "phases.0.hooks.0.collect.rows=24", "algorithm.epochs=1",
+        "algorithm.shared_trunk=false", "algorithm.network.units=8",
+    ),
+    "ppo that looks back": (
+        "Reverie/Recall-v0:ppo_transformer", "env.num_envs=3", "phases.0.hooks.0.collect.rows=24",
+        "algorithm.epochs=1", "algorithm.network.context=4",
+    ),
+    "reinforce that remembers": (
+        "Reverie/Recall-v0:reinforce", "env.num_envs=4", "algorithm.network={kind: lstm, units: 8}",
+    ),
     "dqn with everything": (
         "CartPole-v1:dqn", "phases.0.duration_steps=50", "phases.0.hooks.0.collect.rows=50", "algorithm.batch_size=8",
         "buffers.main.min_rows=20", "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=2",

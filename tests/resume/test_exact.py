@@ -82,9 +82,17 @@ CASES = {
             },
         ]), "algorithm.epochs=2",
     ),
+    "recurrent": (
+        *PPO, "normaliser.observation=rolling",
+        "algorithm.network={kind: gru, units: 8, encoder: {kind: mlp, units: [8]}}",
+    ),
+    "transformer": (
+        *PPO, "algorithm.network={kind: transformer, units: 8, heads: 2, context: 9, encoder: {kind: mlp, units: [8]}}",
+    ),
     "early stop": (*PPO, "early_stop=solved", "env.spec.solved_at=9", "evaluate.warmup_steps=500"),
 }  # fmt: skip
 STEPS = {"checking agent, sync": 300, "checking agent, worker processes": 300, "native vector": 600, "normalisers": 600,
+         "recurrent": 300, "transformer": 300,
          "early stop": 1500}  # fmt: skip
 
 

@@ -36,7 +36,7 @@ RUNS_CODE_WHEN_READ = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "sh
 UNSAFE_CALLS = ("torch.load", "torch.save", "yaml.unsafe_load", "yaml.full_load", "pandas.read_pickle")
 SAFE_LOADERS = ("yaml.SafeLoader", "yaml.CSafeLoader")
 # Groups whose classes are built from a config of their own; the others get plain arguments.
-CONFIGURED = ("algorithm", "buffer", "network", "optimizer", "wrapper")
+CONFIGURED = ("algorithm", "buffer", "logger", "network", "optimizer", "wrapper")
 
 
 def module_name(path: Path) -> str:

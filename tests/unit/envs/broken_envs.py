@@ -176,3 +176,10 @@ class FailsInWorkers(Sound):
         super().__init__(render_mode)
         if os.getpid() != parent:
             raise RuntimeError("no licence for a second process")
+
+
+class BrokenDrawing(Sound):
+    """Says that it draws, and cannot."""
+
+    def render(self) -> Any:
+        raise OSError("no OpenGL here")

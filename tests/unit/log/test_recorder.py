@@ -20,7 +20,7 @@ class Listener:
         self.is_closed = False
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        self.records[kind].append(dict(record))
+        self.records.setdefault(kind, []).append(dict(record))
 
     def close(self) -> None:
         self.is_closed = True

@@ -1,0 +1,46 @@
+"""Rows of the most important numbers, for run.log and for screens that cannot show a live table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ROWS = 20
+COLUMNS = (
+    # title, width, key, format
+    ("env steps", 12, "env_steps", "{:,.0f}"),
+    ("updates", 12, "updates", "{:,.0f}"),
+    ("return", 10, "collect/return", "{:.1f}"),
+    ("evaluate", 10, "evaluate/return_mean", "{:.1f}"),
+    ("length", 9, "collect/length", "{:.1f}"),
+    ("loss", 10, "update/loss", "{:.4f}"),
+    ("steps/s", 9, "speed/env_steps_per_second", "{:,.0f}"),
+)
+KEYS = tuple(key for _, _, key, _ in COLUMNS)
+
+
+class PlainRows:
+    """Twenty rows per run and one after each evaluation."""
+
+    def __init__(self, horizon_steps: int) -> None:
+        self.every = max(1, horizon_steps // ROWS)
+        self.values: dict[str, Any] = {}
+        self.rows = 0
+        self.has_header = False
+
+    def write(self, kind: str, record: Mapping[str, Any]) -> list[str]:
+        """The lines that a record calls for, mostly none."""
+        self.values.update({key: record[key] for key in KEYS if key in record})
+        due = record["env_steps"] // self.every
+        if "evaluate/return_mean" not in record and not (kind == "machine" and due > self.rows):
+            return []
+        self.rows = due
+        header = [] if self.has_header else ["".join(title.rjust(width) for title, width, _, _ in COLUMNS)]
+        self.has_header = True
+        return [*header, self._row()]
+
+    def _row(self) -> str:
+        return "".join(
+            (form.format(self.values[key]) if key in self.values else "-").rjust(width)
+            for _, width, key, form in COLUMNS
+        )

@@ -1,0 +1,80 @@
+"""What this machine has and what this process takes of it. Nothing here may decide a bit of a result."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+from pathlib import Path
+
+_MEMORY = Path("/proc/meminfo")
+_PROCESS = Path("/proc/self/statm")
+_LIMITS = (
+    # the most that the container may take, and what it takes; version 2 of control groups, then version 1
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+)
+
+
+def total_memory() -> int | None:
+    """Bytes that this process and its neighbours may use at most: the machine's, or a container's limit."""
+    found = [_physical("MemTotal"), *(limit for limit, _ in _container_memory())]
+    return min((number for number in found if number), default=None)
+
+
+def free_memory() -> int | None:
+    """Bytes that can still be taken without anything being moved to disk; None where the system does not tell."""
+    found = [_physical("MemAvailable"), *(limit - used for limit, used in _container_memory())]
+    return min((max(0, number) for number in found if number is not None), default=None)
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process holds now (where only its peak is known: the peak)."""
+    try:
+        return int(_PROCESS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def free_disk(path: Path) -> int:
+    """Bytes that can still be written below a path, which need not exist yet."""
+    existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    return shutil.disk_usage(existing).free
+
+
+def is_debugged() -> bool:
+    """Whether a debugger is attached to this process; measuring test coverage is not one."""
+    trace = sys.gettrace()
+    if trace is not None and not type(trace).__module__.startswith("coverage"):
+        return getattr(trace, "__module__", None) not in ("coverage", "coverage.pytracer")
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
+
+
+def size_text(number: float) -> str:
+    """Bytes for people: 1.5 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(number) < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def _physical(name: str) -> int | None:
+    try:
+        lines = _MEMORY.read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+    except (OSError, ValueError, StopIteration):
+        pages = {"MemTotal": "SC_PHYS_PAGES", "MemAvailable": "SC_AVPHYS_PAGES"}[name]
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") if pages in os.sysconf_names else None
+
+
+def _container_memory() -> list[tuple[int, int]]:
+    for limit, used in _LIMITS:
+        try:
+            return [(int(limit.read_text()), int(used.read_text()))]
+        except (OSError, ValueError):  # no such group, or "max": no limit
+            continue
+    return []

@@ -1,0 +1,212 @@
+"""What the monitor looks for. A rule judges one metric of one line: it is fine, it is bad, or the rule cannot tell.
+
+Rules that look at metrics are functions of what was recorded, at counters: two equal runs give equal alerts, and so
+does a run that was stopped and resumed. What a rule remembers of a metric is in its :class:`Watch`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator
+
+from reverie.core.config import Config
+
+if TYPE_CHECKING:
+    from reverie.core.specs import ActionSpec
+
+Level = Literal["info", "warning", "error"]
+WARM_UP_LINES = 5
+"""Lines from which the usual size of a gradient is learnt."""
+_GAUSSIAN_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
+
+
+class MonitorConfig(Config):
+    """What the run is watched for. Each rule is named by its bound; null turns it off. No result depends on it."""
+
+    enabled: bool = True
+    """Whether the run is watched at all."""
+    patience: int = Field(5, ge=1)
+    """Lines of metrics in a row that must be past a bound before an alert; a run writes about 200."""
+    kl: float | None = Field(0.2, gt=0)
+    """Highest distance between the policies before and after an update."""
+    clip_fraction: float | None = Field(0.6, gt=0, le=1)
+    """Highest share of probability ratios that are cut."""
+    explained_variance: float | None = Field(-1.0, lt=1)
+    """Lowest explained variance of the value function, for four times the patience."""
+    gradient_growth: float | None = Field(100.0, gt=1)
+    """Highest gradient norm, as a multiple of what was usual before."""
+    gradient_low: float | None = Field(1e-8, gt=0)
+    """Lowest gradient norm: below it nothing is learnt."""
+    entropy: float | None = Field(0.01, gt=0, lt=1)
+    """Lowest entropy in the first half of the run: as a share of the highest possible, or, for continuous actions, as
+    the deviation of an action."""
+    no_progress: float | None = Field(0.5, gt=0, le=1)
+    """Longest share of the run's budget without a better evaluation."""
+    memory: float | None = Field(0.9, gt=0, le=1)
+    """Highest share of the machine's memory that the process may hold."""
+    slow_env: float | None = Field(0.8, gt=0, le=1)
+    """Highest share of the time that may pass in env steps."""
+    webhook: str | None = None
+    """Where alerts are posted as JSON: an http(s) URL, or env:NAME to read it from an environment variable."""
+
+    @field_validator("webhook")
+    @classmethod
+    def _web_address(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://", "env:")):
+            raise ValueError("must be an http(s) URL, or env:NAME")
+        return value
+
+
+@dataclass(frozen=True)
+class Task:
+    """What rules may know of the run."""
+
+    action: ActionSpec
+    horizon_steps: int
+    solved_at: float | None = None
+
+
+@dataclass
+class Watch:
+    """What a rule remembers of one metric: for how many lines it is bad, whether that was told, and its own numbers."""
+
+    streak: int = 0
+    is_told: bool = False
+    number: float | None = None
+    count: int = 0
+
+
+class Rule:
+    """Base: metrics of update hooks by name, past a bound for ``patience`` lines."""
+
+    name = ""
+    metric = ""
+    level: Level = "warning"
+    patience_factor = 1
+    advice = ""
+
+    def __init__(self, bound: float, config: MonitorConfig, task: Task) -> None:
+        self.bound = bound
+        self.patience = config.patience * self.patience_factor
+        self.task = task
+
+    def metrics(self, line: Mapping[str, Any]) -> Iterator[str]:
+        """The metrics of a line that the rule judges."""
+        for key in line:
+            group, _, name = key.partition("/")
+            if group.startswith("update") and self.is_meant(name):
+                yield key
+
+    def is_meant(self, name: str) -> bool:
+        return name == self.metric
+
+    def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
+        """What is wrong with a value; None if nothing is."""
+        raise NotImplementedError
+
+
+class HighKL(Rule):
+    name = metric = "kl"
+    advice = "Lower algorithm.learning_rate or algorithm.epochs, or set algorithm.target_kl=0.02."
+
+    def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
+        text = f"an update moves the policy by a KL of {value:.3g} (above {self.bound:g})"
+        return text if value > self.bound else None
+
+
+class HighClipFraction(Rule):
+    name = metric = "clip_fraction"
+    advice = "Lower algorithm.learning_rate or algorithm.epochs."
+
+    def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
+        text = f"{value:.0%} of the probability ratios are cut (above {self.bound:.0%}): most samples teach nothing"
+        return text if value > self.bound else None
+
+
+class LowExplainedVariance(Rule):
+    name = metric = "explained_variance"
+    patience_factor = 4
+    advice = "Normalise rewards (normaliser.reward=true), or raise algorithm.value_weight."
+
+    def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
+        text = f"the value function predicts returns worse than a constant would: {value:.3g} (below {self.bound:g})"
+        return text if value < self.bound else None
+
+
+class GradientRule(Rule):
+    """Gradient norms, of the whole or by part (``grad_norm_critic``)."""
+
+    def is_meant(self, name: str) -> bool:
+        return name == "grad_norm" or name.startswith("grad_norm_")
+
+
+class GrowingGradient(GradientRule):
+    """Compares with the geometric mean of earlier lines, which stands still while the norm is bad."""
+
+    name = "gradient_growth"
+    advice = "Lower the learning rate, clip gradients (max_grad_norm), or normalise observations and rewards."
+
+    def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
+        usual = math.exp(watch.number) if watch.number is not None else value
+        if watch.count >= WARM_UP_LINES and value > self.bound * usual:
+            return f"the gradient norm is {value:.3g}, {value / usual:,.0f} times what it was before"
+        if value > 0:
+            logarithm, count = math.log(value), min(watch.count, 4 * WARM_UP_LINES)
+            watch.number = ((watch.number or 0.0) * count + logarithm) / (count + 1)
+            watch.count += 1
+        return None
+
+
+class VanishingGradient(GradientRule):
+    name = "gradient_low"
+    advice = "Look whether rewards ever differ, and whether a layer is dead: --debug writes statistics of each layer."
+
+    def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
+        return f"the gradient norm is {value:.1e}: nothing is learnt" if value < self.bound else None
+
+
+class LowEntropy(Rule):
+    name = metric = "entropy"
+    advice = "Raise algorithm.entropy_weight, or lower algorithm.learning_rate."
+
+    def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
+        action = self.task.action
+        if 2 * line["env_steps"] > self.task.horizon_steps:
+            return None  # late in a run a sure policy is what one hopes for
+        if action.kind == "continuous":
+            deviation = math.exp(min(value / max(1, action.size) - _GAUSSIAN_ENTROPY, 0.0))
+            text = f"the policy hardly explores any more: actions deviate by {deviation:.2g} (below {self.bound:g})"
+            return text if deviation < self.bound else None
+        share = value / max(sum(math.log(classes) for classes in action.classes), 1e-9)
+        text = f"the policy hardly explores any more: its entropy is {share:.2%} of the highest possible"
+        return text if share < self.bound else None
+
+
+class NoProgress(Rule):
+    """Needs no patience: a long time is what it measures."""
+
+    name = "no_progress"
+    patience_factor = 0
+    advice = "Compare with the tuned values of a preset, or try another seed; more of the same rarely helps."
+
+    def metrics(self, line: Mapping[str, Any]) -> Iterator[str]:
+        yield from (key for key in line if key == "evaluate/return_mean")
+
+    def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
+        if watch.number is None or value > watch.number:
+            watch.number, watch.count = value, line["env_steps"]
+        goal = self.task.solved_at
+        if not self.task.horizon_steps or (goal is not None and watch.number >= goal):
+            return None
+        waited = line["env_steps"] - watch.count
+        text = f"no evaluation was better than {watch.number:.4g} for {waited:,} env steps"
+        return text if waited > self.bound * self.task.horizon_steps else None
+
+
+RULES: tuple[type[Rule], ...] = (
+    HighKL, HighClipFraction, LowExplainedVariance, GrowingGradient, VanishingGradient, LowEntropy, NoProgress,
+)  # fmt: skip

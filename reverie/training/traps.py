@@ -1,0 +1,155 @@
+"""Known traps, found before the first step. Each says what to type to get out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from reverie.config.presets import find_in_folder
+from reverie.config.schema import RunConfig
+from reverie.core.errors import ConfigError
+from reverie.core.specs import Specs
+from reverie.envs.make import make_env
+from reverie.training.forecast import Duration
+from reverie.training.machine import size_text
+from reverie.training.phases import Hook
+from reverie.training.probe import Measured, learning_phase
+
+LARGE_OBSERVATION = 100.0
+FAR = 10.0
+"""How many times the preset's amount of updates counts as far from it."""
+TINY_PARAMETERS = 200_000
+BRIEF_SECONDS = 60.0
+"""Evaluations that take no longer than this in all disturb nobody."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known before the first step; None where nothing was measured."""
+
+    config: RunConfig
+    specs: Specs
+    memory: int
+    free_memory: int | None
+    disk: int | None = None
+    free_disk: int | None = None
+    parameters: int | None = None
+    duration: Duration | None = None
+    measured: Measured = field(default_factory=Measured)
+
+
+def find_traps(facts: Facts) -> list[str]:
+    """What looks wrong, the worst first."""
+    found = (trap(facts) for trap in TRAPS)
+    return [text for text in found if text]
+
+
+def check_memory(memory: int, free: int | None) -> None:
+    """Refuse buffers that cannot be filled: the run would be ended by the system hours later."""
+    if free is not None and memory > free:
+        raise ConfigError(
+            f"The buffers will take {size_text(memory)} when they are full; {size_text(free)} of memory are free.",
+            "Set a smaller buffers.main.capacity, keep the rows on disk if the buffer has a setting for it, or free "
+            "memory; preflight.enabled=false starts nevertheless.",
+        )
+
+
+def much_memory(facts: Facts) -> str | None:
+    if facts.free_memory is None or facts.memory <= 0.8 * facts.free_memory:
+        return None
+    share = "more than" if facts.memory > facts.free_memory else "most of"
+    return f"the buffers will take {share} the free memory: set a smaller buffers.main.capacity"
+
+
+def little_disk(facts: Facts) -> str | None:
+    if facts.disk is None or facts.free_disk is None or facts.disk <= facts.free_disk:
+        return None
+    return "the disk is too small for the checkpoints: set checkpoint.keep_last=1, or choose another --runs-dir"
+
+
+def no_time_limit(facts: Facts) -> str | None:
+    if facts.specs.max_episode_steps is not None:
+        return None
+    return "the env has no time limit, so an episode may never end: set env.max_episode_steps=1000"
+
+
+def large_observations(facts: Facts) -> str | None:
+    largest = facts.measured.largest_observation
+    if largest < LARGE_OBSERVATION:
+        return None
+    return f"observations reach {largest:.3g} and are not normalised: set normaliser.observation=rolling"
+
+
+def unusual_updates(facts: Facts) -> str | None:
+    own, usual = update_rate(facts.config, facts.measured), preset_rate(facts.config, facts.measured)
+    if own is None or usual is None or 1 / FAR < own / usual < FAR:
+        return None
+    kind = facts.config.algorithm.kind
+    return f"{own:.3g} updates per env step, where the preset of {kind} has {usual:.3g}: set updates_per_step={usual:g}"
+
+
+def tiny_network_on_gpu(facts: Facts) -> str | None:
+    has_images = any(spec.kind == "image" for spec in facts.specs.observations.values())
+    is_tiny = facts.parameters is not None and facts.parameters < TINY_PARAMETERS and not has_images
+    if facts.config.backend.device == "cpu" or not is_tiny:
+        return None
+    return f"a network of {facts.parameters:,} parameters is usually faster without a GPU: set backend.device=cpu"
+
+
+def long_evaluations(facts: Facts) -> str | None:
+    duration = facts.duration
+    if duration is None or duration.evaluation <= max(duration.training, BRIEF_SECONDS):
+        return None
+    return "evaluations may take longer than training: set fewer episodes, or a longer every_steps"
+
+
+def no_pictures(facts: Facts) -> str | None:
+    """Only where videos are asked for: drawing one picture may take a moment."""
+    video = getattr(facts.config, "video", None)
+    if getattr(video, "enabled", False) is not True:
+        return None
+    try:
+        env = make_env(facts.config.env, "rgb_array")
+        try:
+            env.reset(seed=0)
+            problem = "it draws nothing" if env.render() is None else ""
+        finally:
+            env.close()
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}".splitlines()[0][:60]
+    fix = "set MUJOCO_GL=egl (MuJoCo) or SDL_VIDEODRIVER=dummy (pygame), or video.enabled=false"
+    return f"videos are on, but the env cannot be drawn here ({problem}): {fix}" if problem else None
+
+
+TRAPS: tuple[Callable[[Facts], str | None], ...] = (
+    much_memory, little_disk, no_time_limit, large_observations, unusual_updates, tiny_network_on_gpu,
+    long_evaluations, no_pictures,
+)  # fmt: skip
+
+
+def update_rate(config: RunConfig, measured: Measured) -> float | None:
+    """Updates per env step of the phase that learns longest; None where an update reads all that was collected."""
+    phase = learning_phase(config)
+    return _rate(phase.hooks, measured)
+
+
+def preset_rate(config: RunConfig, measured: Measured) -> float | None:
+    """The same of the algorithm's own preset."""
+    preset = find_in_folder("algo", config.algorithm.kind)
+    phases: list[Mapping[str, Any]] = (preset.body.get("phases") or []) if preset else []
+    rates = [_rate(tuple(Hook.model_validate(hook) for hook in phase.get("hooks", ())), measured) for phase in phases]
+    return next((rate for rate in rates if rate is not None), None)
+
+
+def _rate(hooks: tuple[Hook, ...], measured: Measured) -> float | None:
+    rows = next((hook.rows for hook in hooks if hook.name == "collect"), None)
+    for hook in hooks:
+        if hook.updates_per_step is not None:
+            return hook.updates_per_step
+        if hook.updates is not None and rows:
+            return hook.updates / rows
+        cost = measured.hooks.get(hook.name)
+        if hook.train_ratio is not None and cost is not None and cost.batch_rows:
+            return hook.train_ratio / cost.batch_rows
+    return None

@@ -1,0 +1,213 @@
+"""The videos of a run: what is kept, that nothing else changes by them, and that nothing stops by them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reverie import api
+from reverie.core.rng import derive_seed
+from reverie.envs.render import can_draw
+from reverie.log.frames import VideoError
+from reverie.runs import videos
+from reverie.runs.checkpoint import CheckpointFolder
+from tests.e2e.test_api import TINY
+from tests.e2e.test_reproducible import contents
+from tests.unit.envs.broken_envs import BrokenDrawing
+from tests.videos import read_mp4
+
+pytestmark = pytest.mark.needs("video")
+COUNTING = ("Reverie/Counting-v0:ppo", *TINY, "env.kwargs={length: 12, action: continuous}")
+COUNTING += ("phases.0.hooks.2.evaluate={episodes: 1, every_steps: 32}", "checkpoint.every_steps=32")
+"""Four evaluations with the same score: the first policy stays the best."""
+FILMED = (*COUNTING, "video.enabled=true")
+
+
+def train(folder: Path, *words: str, steps: int = 128) -> Path:
+    return api.train(*words, seed=1, steps=steps, runs_dir=folder).path
+
+
+def about(run: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "videos" / f"{name}.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def filmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("filmed"), *FILMED, "video.every_evaluations=1")
+
+
+def test_best_and_last_are_kept_and_described(filmed: Path) -> None:
+    status = json.loads((filmed / "status.json").read_text())
+    assert sorted(path.name for path in (filmed / "videos").iterdir()) == [
+        "best.json", "best.mp4", "last.json", "last.mp4",
+    ]  # fmt: skip
+    best, last = about(filmed, "best"), about(filmed, "last")
+    assert (best["policy"], best["score"]) == (status["best_policy"], status["best_score"])
+    assert best["policy"] == f"best-{best['env_steps']}"
+    assert (last["policy"], last["env_steps"]) == ("final", status["env_steps"])
+    assert best["env_steps"] < last["env_steps"], "the test needs a best policy that is not the last"
+    for told in (best, last):
+        assert told["episode_seed"] == derive_seed(1, "evaluate", 0)
+        assert (told["length"], told["frames"], told["is_cut"]) == (12, 13, False)
+    assert "Videos (best" in (filmed / "run.log").read_text()
+
+
+def test_a_video_shows_the_episode_that_it_tells_of(filmed: Path) -> None:
+    for name in ("best", "last"):
+        _, frames = read_mp4(filmed / "videos" / f"{name}.mp4")
+        assert len(frames) == 13 + 10
+        env = api.load(str(filmed)).make_env("rgb_array")
+        env.reset(seed=about(filmed, name)["episode_seed"])
+        difference = np.abs(frames[0][4:512:8, 4:512:8].astype(int) - env.render())
+        env.close()
+        assert difference.mean() < 2
+
+
+def test_the_return_is_what_the_policy_gets(filmed: Path) -> None:
+    for name, which in (("best", "best"), ("last", "final")):
+        agent = api.load(str(filmed), which=which)  # type: ignore[arg-type]
+        env = agent.make_env()
+        seen, _ = env.reset(seed=derive_seed(1, "evaluate", 0))
+        total, is_over = 0.0, False
+        while not is_over:
+            seen, reward, terminated, truncated, _ = env.step(agent.act(seen))
+            total, is_over = total + reward, terminated or truncated
+        env.close()
+        assert total == about(filmed, name)["return"]
+
+
+@pytest.mark.parametrize("sample", ["false", "true"])
+def test_not_a_bit_changes_by_filming(tmp_path: Path, sample: str) -> None:
+    words = (*COUNTING, f"evaluate.sample={sample}")
+    without = train(tmp_path / "without", *words, "video.enabled=false")
+    with_videos = train(tmp_path / "with", *words, "video.enabled=true", "video.every_evaluations=1")
+    assert (with_videos / "videos" / "best.mp4").exists()
+    assert not (without / "videos").exists()
+    found = contents(with_videos)
+    assert found == contents(without)
+    assert {"metrics.jsonl", "policies/final/policy.safetensors"} <= set(found)
+
+
+def test_an_algorithm_that_counts_while_it_acts_stays_the_same(tmp_path: Path) -> None:
+    words = ("Bandit/Bernoulli-v0:qlearning", "evaluate.sample=true", "evaluate.final_episodes=1")
+    words += ("env.id=Reverie/Counting-v0", "env.log_keys=[]", "env.kwargs={observation: discrete, length: 6}")
+    without = train(tmp_path / "without", *words, "video.enabled=false")
+    with_videos = train(tmp_path / "with", *words, "video.enabled=true", "video.every_evaluations=1")
+    assert (with_videos / "videos" / "last.mp4").exists()
+    assert contents(with_videos) == contents(without)
+
+
+def test_by_default_only_the_end_of_a_short_run_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    films = count_films(monkeypatch)
+    run = train(tmp_path, *FILMED)
+    assert films == [("last", about(run, "last")["env_steps"]), ("best", about(run, "best")["env_steps"])]
+    assert len(run.joinpath("metrics.jsonl").read_text().split("evaluate/return_mean")) > 4
+
+
+def test_the_best_policy_is_not_filmed_again_where_it_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    films = count_films(monkeypatch)
+    run = train(tmp_path, *FILMED, "phases.0.hooks.2.evaluate.every_steps=1000")
+    assert [name for name, _ in films] == ["last"]
+    assert (run / "videos/best.mp4").read_bytes() == (run / "videos/last.mp4").read_bytes()
+    assert about(run, "best")["policy"] == f"best-{about(run, 'last')['env_steps']}"
+
+
+def count_films(patch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    films: list[tuple[str, int]] = []
+    original = videos.Videos._film
+
+    def note(self: videos.Videos, name: str, policy: Any, clock: Any, about: dict[str, Any]) -> None:
+        films.append((name, clock.env_steps))
+        original(self, name, policy, clock, about)
+
+    patch.setattr(videos.Videos, "_film", note)
+    return films
+
+
+def test_a_resume_forgets_what_it_makes_anew(filmed: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(filmed, tmp_path / filmed.name))
+    before = {name: about(run, name) for name in ("best", "last")}
+    earlier = CheckpointFolder(run).all()[-2].counters["env_steps"]
+    assert earlier < before["last"]["env_steps"]
+    api.resume(str(run), checkpoint=str(earlier))
+    assert {name: about(run, name) for name in ("best", "last")} == before
+
+
+class Full:
+    """Stands for an encoder on a full disk."""
+
+    def __init__(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def break_encoder(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("reverie.log.video._find_ffmpeg", lambda: "/bin/false")
+
+
+def fill_disk(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("reverie.log.video.Mp4Writer", Full)
+
+
+def fill_disk_for_json(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("reverie.runs.videos.write_json", Full)
+
+
+def remove_package(patch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise VideoError("There is nothing here that writes mp4 files.", "Install it.")
+
+    patch.setattr("reverie.log.video._find_ffmpeg", missing)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (break_encoder, "ffmpeg failed"),
+        (fill_disk, "No space left on device"),
+        (fill_disk_for_json, "No space left on device"),
+        (remove_package, "nothing here that writes mp4"),
+    ],
+)
+def test_trouble_is_told_once_and_training_goes_on(
+    spoil: Callable[[pytest.MonkeyPatch], None], reason: str, filmed: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    spoil(monkeypatch)
+    run = train(tmp_path, *FILMED, "video.every_evaluations=1")
+    log = (run / "run.log").read_text()
+    assert log.count("No videos from here on") == 1
+    assert reason in log
+    assert contents(run) == contents(filmed)
+    assert [path.name for path in run.glob("videos/*.json")] == []
+
+
+def test_an_env_that_cannot_draw(tmp_path: Path) -> None:
+    name = f"{BrokenDrawing.__module__}.{BrokenDrawing.__qualname__}"
+    run = train(tmp_path, f"{name}:ppo", "env.max_episode_steps=5", *TINY, "video.enabled=true", steps=64)
+    log = (run / "run.log").read_text()
+    assert log.count("No videos from here on") == 1
+    assert "MUJOCO_GL=egl" in log
+    assert json.loads((run / "status.json").read_text())["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("env", "is_installed", "expected"),
+    [("Reverie/Motion-v0", True, True), ("Reverie/Motion-v0", False, False), ("Reverie/Constant-v0", True, False)],
+)
+def test_auto_is_decided_once_and_written_down(
+    env: str, is_installed: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reverie.config.resolve.can_film", lambda config: is_installed and can_draw(config))
+    assert api.make_config(f"{env}:ppo").video.enabled is expected
+    assert api.make_config(f"{env}:ppo", ["video.enabled=true"]).video.enabled is True

@@ -1,0 +1,293 @@
+"""The look before the first step: it changes nothing, tells what is coming, and finds the traps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reverie import api
+from reverie.api import make_config
+from reverie.config.build import build
+from reverie.config.compose import compose
+from reverie.config.presets import env_names, variant_names
+from reverie.config.resolve import resolve_numbers
+from reverie.config.schema import RunConfig
+from reverie.config.validate import load_config
+from reverie.core.errors import ConfigError
+from reverie.core.specs import Specs
+from reverie.envs.make import make_specs
+from reverie.runs.verify import first_difference
+from reverie.training import machine
+from reverie.training.forecast import Duration, buffer_bytes, disk_bytes, duration
+from reverie.training.preflight import MOST_LINES, examine_config, examine_session, report_lines, to_json
+from reverie.training.probe import HookCost, Measured, measure
+from reverie.training.traps import Facts, check_memory, find_traps, preset_rate, unusual_updates, update_rate
+
+PPO = ("CartPole-v1:ppo", "env.num_envs=2", "env.vector=sync", "phases.0.hooks.0.collect.rows=16", "algorithm.epochs=1")
+DQN = ("CartPole-v1:dqn", "algorithm.network.units=[8]")
+
+
+def config_of(words: Sequence[str], steps: int | None = None) -> RunConfig:
+    return make_config(words[0], words[1:], seed=1, steps=steps)
+
+
+def facts_of(config: RunConfig, **known: Any) -> Facts:
+    specs = known.pop("specs", None) or make_specs(config.env)
+    return Facts(config, specs, **{"memory": 10, "free_memory": 10**9, **known})
+
+
+# ---------------------------------------------------------------- the probe
+
+
+@pytest.mark.parametrize("words", [PPO, DQN, ("CartPole-v1:reinforce",), ("Taxi-v4:qlearning",)])
+def test_a_probe_leaves_the_session_and_all_generators_as_they_were(words: Sequence[str], tmp_path: Path) -> None:
+    session = build(config_of(words))
+    before, streams = session.state(), random.getstate()
+    facts = examine_session(session, tmp_path, build)
+    assert not facts.measured.problem
+    assert facts.measured.row_seconds > 0
+    assert facts.measured.hooks["update"].seconds > 0
+    assert list(first_difference(before, session.state())) == []
+    assert random.getstate() == streams
+    assert list(tmp_path.iterdir()) == []
+    session.close()
+
+
+def test_a_probe_that_fails_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    def broken(config: RunConfig) -> Any:
+        raise RuntimeError("no such simulator\nand more")
+
+    session = build(config_of(PPO))
+    facts = examine_session(session, tmp_path, broken)
+    session.close()
+    assert any("unknown: RuntimeError: no such simulator" in line for line in report_lines(facts))
+
+
+def test_the_copy_has_a_seed_and_a_buffer_of_its_own() -> None:
+    made: list[RunConfig] = []
+
+    def note(config: RunConfig) -> Any:
+        made.append(config)
+        return build(config)
+
+    config = config_of((*DQN, "env.num_envs=20", "env.vector=process", "phases.1.hooks.0.collect.rows=20"))
+    measure(config, note)
+    (copy,) = made
+    assert copy.seed != config.seed
+    assert copy.env.vector == "sync"
+    assert copy.env.num_envs == 8
+    assert copy.buffers["main"].min_rows == 1 < config.buffers["main"].min_rows  # type: ignore[attr-defined]
+
+
+def test_without_a_probe_nothing_is_built(tmp_path: Path) -> None:
+    session = build(config_of(PPO))
+    facts = examine_session(session, tmp_path, None)
+    session.close()
+    lines = report_lines(facts)
+    assert [line.split()[0] for line in lines] == ["device", "memory", "disk"]
+    assert f"{facts.parameters:,} parameters" in lines[0]
+
+
+def test_a_run_prints_it_once_unless_quiet_or_turned_off(runs_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = api.train(*PPO, steps=40, runs_dir=runs_dir, quiet=False)
+    told = capsys.readouterr().err
+    assert told.count("  memory  ") == 1
+    assert told.index("  memory  ") < told.index("Finished")
+    api.resume(str(run.path), steps=80, quiet=False)
+    assert "  memory  " not in capsys.readouterr().err
+    api.train(*PPO, "preflight.enabled=false", steps=40, runs_dir=runs_dir, quiet=False)
+    assert "  memory  " not in capsys.readouterr().err
+    api.train(*PPO, "preflight.probe=false", steps=40, runs_dir=runs_dir, quiet=False)
+    table = capsys.readouterr().err
+    assert "  memory  " in table
+    assert "  speed  " not in table
+    api.train(*PPO, steps=40, runs_dir=runs_dir, quiet=True)
+    assert capsys.readouterr().err == ""
+
+
+# ---------------------------------------------------------------- forecasts
+
+
+def test_the_forecast_of_memory_is_what_a_full_buffer_takes() -> None:
+    words = ("Reverie/Motion-v0:dqn", "env.num_envs=1", "buffers.main.capacity=10000", "buffers.main.chunk_rows=500")
+    config = config_of(words)
+    expected = buffer_bytes(config, make_specs(config.env), Measured()).memory
+    assert expected > 30e6, "too small to be measured"
+    session = build(config)
+    buffer, collector = session.buffers["main"], session.collector
+    collector.restart()
+    row = collector._act()
+    before = machine.resident_memory()
+    for _ in range(buffer.rows.capacity_rows):  # type: ignore[attr-defined]
+        buffer.add(row)
+    taken = machine.resident_memory() - before
+    session.close()
+    assert abs(taken - expected) < 0.1 * expected
+
+
+def test_extras_and_annotations_count() -> None:
+    config = config_of((*DQN, "buffers.main.capacity=1000"))
+    specs = make_specs(config.env)
+    plain = buffer_bytes(config, specs, Measured()).memory
+    more = Measured(extras={"latent": np.zeros((1, 32), np.float32)})
+    assert buffer_bytes(config, specs, more).memory - plain >= 1000 * 128
+
+
+def test_disk_counts_what_is_kept_at_the_same_time() -> None:
+    config = config_of((*PPO, "checkpoint.keep_last=4", "checkpoint.keep_every_steps=10_000"), steps=100_000)
+    weights = {"a": {"b": np.zeros(1000, np.float32)}, "steps": 3}
+    memory = buffer_bytes(config, make_specs(config.env), Measured())
+    more = disk_bytes(config, weights, weights, memory) - disk_bytes(config, {}, weights, memory)
+    assert more == 4000 * (4 + 1 + 10)
+
+
+def test_time_follows_from_what_was_measured() -> None:
+    config = config_of((*DQN, "evaluate.final_episodes=10"))
+    specs = make_specs(config.env)
+    measured = Measured(row_seconds=1e-3, hooks={"update": HookCost(2e-3, 1, None, 64)})
+    found = duration(config, specs, measured)
+    assert found is not None
+    # 50,000 steps of a millisecond; 49,000 * 128 / 256 updates of two; 9 * 10 and 10 episodes of at most 500 steps
+    assert found.training == pytest.approx(50 + 49, rel=0.01)
+    assert found.evaluation == pytest.approx((98 + 10) * 0.5, rel=0.02)
+    assert found.steps_per_second == pytest.approx(50_000 / 99, rel=0.01)
+    assert duration(config, specs, Measured(row_seconds=1e-3)) is None, "updates were not measured"
+
+
+def test_a_rollout_is_read_once() -> None:
+    config = config_of(PPO, steps=1600)
+    measured = Measured(row_seconds=1e-3, hooks={"update": HookCost(0.5, 4, rows=32)})
+    found = duration(config, make_specs(config.env), measured)
+    assert found is not None
+    assert found.training == pytest.approx(1.6 + 1600 / 32 * 0.5)
+
+
+# ---------------------------------------------------------------- traps
+
+
+def test_a_sound_run_has_no_traps() -> None:
+    assert find_traps(facts_of(config_of(PPO), parameters=5000)) == []
+
+
+def test_buffers_that_do_not_fit_are_refused_before_there_is_a_folder(runs_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="memory are free") as caught:
+        api.train(*DQN, "buffers.main.capacity=1e13", runs_dir=runs_dir)
+    assert "capacity" in caught.value.fix
+    assert list(runs_dir.iterdir()) == []
+
+
+def test_memory_is_compared_with_what_is_free() -> None:
+    check_memory(100, 100)
+    check_memory(100, None)
+    with pytest.raises(ConfigError):
+        check_memory(101, 100)
+
+
+def without_limit(config: RunConfig) -> Specs:
+    return replace(make_specs(config.env), max_episode_steps=None)
+
+
+def test_each_trap_names_its_fix() -> None:
+    config = config_of(PPO)
+    on_gpu = config.model_copy(update={"backend": config.backend.model_copy(update={"device": "cuda"})})
+    cases = {
+        "buffers.main.capacity": [facts_of(config, memory=90, free_memory=100), facts_of(config, memory=70)],
+        "checkpoint.keep_last=1": [facts_of(config, disk=2, free_disk=1), facts_of(config, disk=1, free_disk=2)],
+        "env.max_episode_steps": [facts_of(config, specs=without_limit(config)), facts_of(config)],
+        "normaliser.observation=rolling": [
+            facts_of(config, measured=Measured(largest_observation=150.0)),
+            facts_of(config, measured=Measured(largest_observation=50.0)),
+        ],
+        "backend.device=cpu": [facts_of(on_gpu, parameters=5000), facts_of(on_gpu, parameters=500_000)],
+        "every_steps": [
+            facts_of(config, duration=Duration(100, 101, 1)), facts_of(config, duration=Duration(100, 99, 1)),
+        ],
+    }  # fmt: skip
+    for fix, (trapped, free) in cases.items():
+        (told,) = find_traps(trapped)
+        assert fix in told
+        assert find_traps(free) == []
+
+
+def test_updates_far_from_the_preset() -> None:
+    """DQN's preset has one update per four steps."""
+    usual, few = "phases.1.hooks.1.update.updates=64", "phases.1.hooks.1.update.updates=6"
+    assert unusual_updates(facts_of(config_of((*DQN, usual)))) is None
+    assert "updates_per_step=0.25" in str(unusual_updates(facts_of(config_of((*DQN, few)))))
+    assert "2.5 updates" in str(unusual_updates(facts_of(config_of((*DQN, "phases.1.hooks.1.update.updates=641")))))
+    assert unusual_updates(facts_of(config_of(PPO))) is None, "a rollout is read once, whatever its size"
+
+
+def test_train_ratio_is_compared_in_updates() -> None:
+    config = config_of((*DQN, "phases.1.hooks=[{collect: {rows: 4}}, {update: {train_ratio: 16}}]"))
+    measured = Measured(hooks={"update": HookCost(1.0, 1, None, 64)})
+    assert update_rate(config, measured) == 0.25
+    assert preset_rate(config, measured) == 0.25
+
+
+@pytest.mark.parametrize("spec", [f"{env}:{variant}" for env in env_names() for variant in variant_names(env)])
+def test_no_preset_walks_into_a_trap_of_updates(spec: str) -> None:
+    config = load_config(resolve_numbers(compose(spec, ()).tree))
+    own, usual = update_rate(config, Measured()), preset_rate(config, Measured())
+    assert own is None or usual is None or 0.1 < own / usual < 10
+
+
+def test_videos_need_an_env_that_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(PPO)
+
+    def facts(enabled: Any) -> Facts:
+        shown = SimpleNamespace(video=SimpleNamespace(enabled=enabled), **dict(config))
+        return replace(facts_of(config), config=shown)
+
+    assert find_traps(facts(True)) == []
+    monkeypatch.setattr("reverie.training.traps.make_env", lambda *_: (_ for _ in ()).throw(OSError("no display")))
+    (told,) = find_traps(facts(True))
+    assert "no display" in told
+    assert "MUJOCO_GL=egl" in told
+    assert find_traps(facts("auto")) == [], "auto leaves videos out by itself"
+
+
+def test_large_observations_are_seen_by_the_probe() -> None:
+    words = ("Reverie/Counting-v0:ppo", "env.num_envs=2", "env.vector=sync", "phases.0.hooks.0.collect.rows=400",
+             "env.kwargs.length=1000")  # fmt: skip
+    assert measure(config_of(words), build).largest_observation >= 100
+    assert measure(config_of((*words, "normaliser.observation=rolling")), build).largest_observation == 0
+
+
+def test_the_table_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    traps = tuple(lambda facts, number=number: f"trap {number}" for number in range(30))
+    monkeypatch.setattr("reverie.training.traps.TRAPS", traps)
+    facts = facts_of(config_of(PPO), disk=1, free_disk=2, duration=Duration(7300.0, 90.0, 1000), parameters=7)
+    lines = report_lines(facts)
+    assert len(lines) == MOST_LINES
+    assert lines[4].split(maxsplit=1)[1] == "about 2 h 1 min of training, and at most 90 s of evaluations"
+
+
+def test_dry_runs_tell_what_is_cheap_to_know() -> None:
+    config = config_of((*DQN, "buffers.main.capacity=1e13"))
+    told = to_json(examine_config(config, make_specs(config.env)))
+    assert told["buffer_bytes"] > 1e13
+    assert any("more than the free memory" in trap for trap in told["traps"])
+
+
+def test_sizes_for_people() -> None:
+    assert [machine.size_text(n) for n in (0, 999, 1500, 2.5e8, 48e9, 3e12)] == [
+        "0 B", "999 B", "1.5 kB", "250 MB", "48.0 GB", "3.0 TB",
+    ]  # fmt: skip
+
+
+def test_a_container_limit_counts_as_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, used = tmp_path / "max", tmp_path / "current"
+    monkeypatch.setattr(machine, "_LIMITS", ((limit, used),))
+    limit.write_text("1000\n"), used.write_text("400\n")
+    assert machine.total_memory() == 1000
+    assert machine.free_memory() == 600
+    limit.write_text("max\n")
+    assert (machine.total_memory() or 0) > 1000
