@@ -59,8 +59,8 @@ CASES = {
     ),
 }  # fmt: skip
 
-UNSAVED = ("/rows/_columns/", "/rows/flags/", "/sampler/_trees/")
-"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; flags and trees follow."""
+UNSAVED = ("/_spans/", "/rows/_columns/", "/rows/flags/", "/sampler/_trees/")
+"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; the others follow."""
 
 
 def is_void(path: str, values: dict[str, str]) -> bool:
