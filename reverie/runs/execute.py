@@ -140,7 +140,7 @@ class Execution:
         setting = self.config.monitor.webhook
         sink = make_webhook(setting, self.folder.name, self.console.say) if setting else None
         if sink is not None:
-            session.recorder.sinks.insert(0, sink)  # closed first: it may still have something to say
+            session.recorder.sinks.append(sink)  # the last is closed first: it may still have something to say
 
     def _make_orchestrator(
         self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from reverie.runs.report.charts import Chart, Line, legend_mark
-from reverie.runs.report.elements import figure, folded, page, section, table
+from reverie.runs.report.elements import Cell, Link, figure, folded, page, section, table
+from reverie.runs.report.gather import RunData
 from reverie.runs.report.groups import Comparison, Group, different_settings
 from reverie.runs.report.scoring import improvement_rows, score_rows, shared_rows
 from reverie.runs.report.sections import problem_box, relative_link
@@ -115,18 +116,17 @@ def _shared_section(comparison: Comparison) -> str:
 
 
 def _run_section(comparison: Comparison, base: Path) -> str:
-    rows = []
-    for group in comparison.groups:
-        for run in group.runs:
-            name = escape(run.name)
-            if (run.path / "report.html").is_file():
-                name = f'<a href="{escape(relative_link(run.path / "report.html", base))}">{name}</a>'
-            cells = (run.state, whole(run.env_steps), score(run.final_score), score(run.best_score))
-            numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells[1:])
-            rows.append(f'<tr><th scope="row">{name}</th><td>{escape(cells[0])}</td>{numbers}</tr>\n')
-    head = "".join(f'<th scope="col"{"" if place < 2 else " class=number"}>{text}</th>'
-                   for place, text in enumerate(("run", "state", "env steps", "final", "best")))  # fmt: skip
-    return section("Runs", f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+    runs = [run for group in comparison.groups for run in group.runs]
+    rows = [
+        [_run_name(run, base), run.state, whole(run.env_steps), score(run.final_score), score(run.best_score)]
+        for run in runs
+    ]
+    return section("Runs", table(["run", "state", "env steps", "final", "best"], rows, (2, 3, 4), "Runs"))
+
+
+def _run_name(run: RunData, base: Path) -> Cell:
+    own = run.path / "report.html"
+    return Link(run.name, relative_link(own, base)) if own.is_file() else run.name
 
 
 def _title(label: str) -> str:

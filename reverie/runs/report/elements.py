@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 
 from reverie.runs.report.charts import NARROW, SMALL, WIDE, Chart, draw
@@ -37,13 +38,25 @@ def section(title: str, html: str, note: str = "") -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{lead}{html}\n</section>\n" if html else ""
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = (), name: str = "") -> str:
-    """A table of texts; ``numeric`` columns are aligned to the right."""
+@dataclass(frozen=True)
+class Link:
+    """A cell that leads to another page."""
+
+    text: str
+    address: str
+
+
+Cell = str | Link
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numeric: Iterable[int] = (), name: str = "") -> str:
+    """A table of texts; ``numeric`` columns are aligned to the right. On a phone each row becomes a small block."""
     right = set(numeric)
     titles = "".join(f'<th scope="col"{_side(place in right)}>{escape(text)}</th>' for place, text in enumerate(head))
-    body = "".join(f"<tr>{_cells(row, right)}</tr>\n" for row in rows)
+    body = "".join(f"<tr>{_cells(head, row, right)}</tr>\n" for row in rows)
     caption = f'<caption class="unseen">{escape(name)}</caption>' if name else ""
-    return f"<table>{caption}<thead><tr>{titles}</tr></thead>\n<tbody>\n{body}</tbody></table>"
+    kind = ' class="rows"' if right else ""
+    return f"<table{kind}>{caption}<thead><tr>{titles}</tr></thead>\n<tbody>\n{body}</tbody></table>"
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
@@ -72,11 +85,18 @@ def _caption(title: str, note: str) -> str:
     return f"<figcaption><b>{escape(title)}</b>{more}</figcaption>"
 
 
-def _cells(row: Sequence[str], right: set[int]) -> str:
-    first = f'<th scope="row">{escape(row[0])}</th>'
+def _cells(head: Sequence[str], row: Sequence[Cell], right: set[int]) -> str:
+    first = f'<th scope="row">{_content(row[0])}</th>'
     return first + "".join(
-        f"<td{_side(place in right)}>{escape(text)}</td>" for place, text in enumerate(row[1:], start=1)
+        f'<td{_side(place in right)} data-label="{escape(head[place])}">{_content(cell)}</td>'
+        for place, cell in enumerate(row[1:], start=1)
     )
+
+
+def _content(cell: Cell) -> str:
+    if isinstance(cell, Link):
+        return f'<a href="{escape(cell.address)}">{escape(cell.text)}</a>'
+    return escape(cell)
 
 
 def _side(is_right: bool) -> str:

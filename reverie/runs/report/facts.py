@@ -24,9 +24,9 @@ def score_lines(run: RunData) -> list[tuple[str, str]]:
     label = "final score" if run.has_final else "last evaluation"
     if last is not None and last.episodes:
         label += f", mean of {count(last.episodes, 'episode')}"
+    if last is not None and last.low < last.high:
+        label += f", 95 % interval {score(last.low)} to {score(last.high)}"
     lines = [(score(run.final_score), label)]
-    if last is not None and last.std is not None:
-        lines.append((f"{score(last.low)} to {score(last.high)}", "95 % interval of the mean"))
     if run.best_score is not None:
         lines.append((score(run.best_score), f"best, at {whole(best.env_steps)} env steps" if best else "best"))
     if recent:

@@ -118,8 +118,10 @@ def compare(runs: Sequence[RunData]) -> Comparison:
     comparison = Comparison()
     for group in by_config.values():
         comparison.envs.setdefault(group.env, []).append(group)
+    typed = [set(_typed(group.runs[0])) for group in comparison.groups]
+    shared = set.intersection(*typed) if len(typed) > 1 else set()
     for groups in comparison.envs.values():
-        _name(groups)
+        _name(groups, shared)
         groups.sort(key=lambda group: -statistics.aggregate([group.scores]) if len(group.scores) else np.inf)
     return comparison
 
@@ -142,10 +144,11 @@ def _compared(run: RunData) -> dict[str, Any]:
     return {key: value for key, value in leaves if not key.startswith(NOT_A_DIFFERENCE)}
 
 
-def _name(groups: list[Group]) -> None:
-    """What was typed for the run; where that is the same, also the values that differ."""
+def _name(groups: list[Group], shared: set[str]) -> None:
+    """What was typed for the runs, but not for all; where that is the same, also the values that differ."""
     for group in groups:
-        group.label = " ".join([group.runs[0].algorithm, *_typed(group.runs[0])])
+        typed = [word for word in _typed(group.runs[0]) if word not in shared]
+        group.label = " ".join([group.runs[0].algorithm, *_few(typed)])
     for label in {group.label for group in groups}:
         same = [group for group in groups if group.label == label]
         rows = different_settings(same) if len(same) > 1 else {}
@@ -158,7 +161,7 @@ def _typed(run: RunData) -> list[str]:
     settings = [s for s in run.settings.values if s.source.startswith(TYPED) and s.key not in NOT_IN_A_LABEL]
     typed = [s.source.removeprefix("preset ") if s.source.startswith("preset ") else
              f"{_short(s.key)}={show_value(s.value)}" for s in settings]  # fmt: skip
-    return _few(list(dict.fromkeys(typed)))
+    return list(dict.fromkeys(typed))
 
 
 def _few(words: list[str]) -> list[str]:

@@ -23,8 +23,7 @@ def test_scores_come_from_the_files(tmp_path: Path) -> None:
     assert run.solved_at == 25.0
     assert run.problems == []
     assert score_lines(run) == [
-        ("20.0", "final score, mean of 5 episodes"),
-        ("19.0 to 21.0", "95 % interval of the mean"),
+        ("20.0", "final score, mean of 5 episodes, 95 % interval 19.0 to 21.0"),
         ("30.0", "best, at 200 env steps"),
         ("14.5", "last 30 training episodes"),
     ]

@@ -30,6 +30,11 @@ def test_seeds_are_one_group_and_other_settings_another(tmp_path: Path) -> None:
     assert different_settings(comparison.envs["A-v0"]) == {"algorithm.gamma": [0.9, 0.99]}
 
 
+def test_what_was_typed_for_all_is_in_no_label(tmp_path: Path) -> None:
+    runs = [gather(write_run(tmp_path, f"{clip}", settings={"gamma": 0.9, "clip": clip})) for clip in (0.1, 0.2)]
+    assert sorted(group.label for group in compare(runs).groups) == ["ppo clip=0.1", "ppo clip=0.2"]
+
+
 def test_groups_that_were_typed_alike_are_told_apart_by_what_differs(tmp_path: Path) -> None:
     for name, gamma in (("a", 0.5), ("b", 0.6)):
         path = write_run(tmp_path, name, settings={"gamma": gamma})

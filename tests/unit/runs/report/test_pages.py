@@ -183,7 +183,7 @@ def test_a_page_replaces_a_link_instead_of_following_it(tmp_path: Path) -> None:
 def test_markdown_of_a_run(tmp_path: Path) -> None:
     text = run_text(gather(write_run(tmp_path, settings={"gamma": 0.9})))
     assert text.startswith("# Toy-v0 · PPO · seed 1\n\n**finished** after 300 env steps · Toy-v0-ppo-s1-1\n")
-    assert "| final score, mean of 5 episodes | 20.0 |" in text
+    assert "| final score, mean of 5 episodes, 95 % interval 19.0 to 21.0 | 20.0 |" in text
     assert "| evaluation | ▁█▅ | 10.0 | 20.0 |" in text
     assert "| algorithm.gamma | 0.99 | 0.9 | command line |" in text
     assert "| update | 9.0 s | 75 % |" in text
