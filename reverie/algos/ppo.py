@@ -10,7 +10,7 @@ Departures from common implementations:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -235,7 +235,7 @@ class PPO(ActorCriticMemory):
         return Step(sum(policy_losses), sum(value_losses), norm, torch.cat(log_ratios))
 
     def _losses(self, rows: dict[str, Tensor], clock: Clock, told: list[Any]) -> Iterator[Tensor]:
-        """The minibatch's loss, in as many parts as the backend wants; what is to be told of each is added to ``told``."""
+        """The minibatch's loss, in as many parts as the backend wants; what each has to tell is added to ``told``."""
         config = self.config
         for part in self.model.cut(rows, self.model.batch_rows(rows, backend.part_size(len(rows["weight"])))):
             policy, value = self.model(part)
