@@ -41,7 +41,7 @@ from reverie.functional.gradients import huber_gradient
 from reverie.functional.returns import first_n_step
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.networks import make_network
-from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
+from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
 from reverie.nets.optim import Adam, flatten
 from reverie.nets.q_heads import NoisyLinear, ScalarHead
 
@@ -254,6 +254,7 @@ class DQN:
             told.append((loss.detach(), value, losses.detach()))
             yield loss
 
+    @quietly
     def _learn_by_numpy(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:
         """The same for plain networks, with the gradients written out."""
         assert self.numpy is not None

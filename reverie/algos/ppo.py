@@ -33,6 +33,7 @@ from reverie.functional.gradients import clipped_policy_gradient, clipped_value_
 from reverie.functional.returns import gae
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
+from reverie.nets.numpy_mlp import quietly
 from reverie.nets.optim import Adam
 
 
@@ -217,6 +218,7 @@ class PPO(ActorCriticMemory):
         wanted = max(1, round(size * len(rows["weight"]))) if isinstance(size, float) else size
         return self.model.batch_rows(rows, wanted)
 
+    @quietly
     def _learn(self, rows: dict[str, Tensor], clock: Clock) -> list[Step]:
         """A gradient step on each minibatch of an epoch."""
         model = self.model.numpy
