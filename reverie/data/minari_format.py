@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,9 @@ def _leaf(space: gym.Space[Any], values: Array) -> Array:
     if values.dtype != np.uint8 or not isinstance(space, gym.spaces.Box):
         return values.astype(np.float32)
     return values[..., None] if values.ndim == 3 else values
+
+
+def minari_name(env: str, name: str) -> str:
+    """A name that Minari accepts: namespace, dataset and version."""
+    words = [re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") for word in (env.lower(), name)]
+    return f"{words[0]}/{re.sub(r'-v[0-9]+$', '', words[1])}-v0"
