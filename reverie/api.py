@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from reverie.core import registry
+from reverie.core.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     from reverie.config.compose import Composed
@@ -109,6 +110,7 @@ def train(
     from reverie.runs.folder import create_run, find_run, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
+    from reverie.runs.resume import resume_in_smaller_parts
     from reverie.runs.sources import write_sources
     from reverie.training.preflight import check_start
 
@@ -122,8 +124,11 @@ def train(
         if weights is not None:
             weights.save(folder.path)
     execution = Execution(config, folder, quiet)
-    with lock_run(folder.path):
-        execution.start(notes=tuple(weights.lines()) if weights is not None else ())
+    try:
+        with lock_run(folder.path):
+            execution.start(notes=tuple(weights.lines()) if weights is not None else ())
+    except OutOfMemoryError as error:
+        execution = resume_in_smaller_parts(folder, error, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
 
 
@@ -142,13 +147,16 @@ def resume(
     ``overrides`` change settings from here on.
     """
     from reverie.runs.folder import RunFolder, find_run, refuse_links
-    from reverie.runs.resume import resume_run
+    from reverie.runs.resume import resume_in_smaller_parts, resume_run
 
     folder = RunFolder(find_run(name, Path(runs_dir)))
     if not trust:
         refuse_links(folder.path)
     with trusting(trust):
-        execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
+        try:
+            execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
+        except OutOfMemoryError as error:
+            execution = resume_in_smaller_parts(folder, error, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
 
 

@@ -24,7 +24,7 @@ EXTRAS = {
     "atari": "ale_py",
     "box2d": "Box2D",
     "crafter": "crafter",
-    "dm_control": "dm_control",
+    "dmc": "dm_control",
     "minigrid": "minigrid",
     "mujoco": "mujoco",
     "tensorboard": "tensorboard",

@@ -77,7 +77,9 @@ def check_episodes_end(config: RunConfig) -> None:
 def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:
     """All parts of a run, none of them started; ``run`` is its folder, for buffers that keep rows on disk."""
     settings = config.backend
-    backend.configure(settings.device, settings.threads, settings.deterministic, settings.engine)
+    backend.configure(
+        settings.device, settings.threads, settings.deterministic, settings.engine, settings.microbatches
+    )  # fmt: skip
     specs = make_specs(config.env)
     streams = Streams(config.seed)
     counters = Counters(horizon_steps=config.horizon_steps)
