@@ -301,6 +301,19 @@ class DQN:
         backend.load_module_state(self.target, state["target"])
         self.optimizer.load_state(state["optimizer"])
 
+    @torch.no_grad()
+    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
+        """The loss on data that were kept from training, without noise in the layers."""
+        self.online.draw_noise(None)
+        self.target.draw_noise(None)
+        steps = self._steps(batch)
+        start, reached = backend.to_tensors(steps.start), backend.to_tensors(steps.reached)
+        rows = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
+        chosen = _pick(self.online(start), rows["action"])
+        losses = self.online.head.loss(chosen, self._following(reached), rows["reward"], rows["discount"])
+        value = torch.dot(self.online.head.values(chosen.unsqueeze(1)).squeeze(1), rows["weight"])
+        return {"loss": float(torch.dot(losses, rows["weight"])), "value": float(value)}
+
 
 def _pick(output: Tensor, action: Tensor) -> Tensor:
     """The outputs (B, K) of the actions taken. Indexing would do it too, but its gradient is slow when exact."""

@@ -105,7 +105,11 @@ def _open(path: Path, name: str) -> Any:
             f"The Minari dataset '{name}' does not say which spaces its env has.",
             "Write it again with observation_space and action_space given.",
         )
-    return _import_minari().MinariDataset(os.fspath(data))
+    minari = _import_minari()
+    try:
+        return minari.MinariDataset(os.fspath(data))
+    except (ValueError, KeyError, TypeError, AssertionError, OSError) as error:
+        raise RunError(f"The Minari dataset '{name}' cannot be read: {error}") from error
 
 
 def _to_buffer(number: int, episode: Row, env: gym.Env[Any, Any], specs: Specs) -> Any:
