@@ -19,19 +19,21 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from reverie import backend
-from reverie.controllers.actor_critic import ActorCritic, ActorCriticMemory, NumpyActorCritic
+from reverie.controllers.actor_critic import ActorCriticMemory, NumpyActorCritic
+from reverie.controllers.memory_actor_critic import make_actor_critic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Read, Rollout
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is_last, observation_keys
+from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is_last
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.gradients import clipped_policy_gradient, clipped_value_gradient
 from reverie.functional.returns import gae
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
+from reverie.nets.numpy_mlp import quietly
 from reverie.nets.optim import Adam
 
 
@@ -108,13 +110,15 @@ class PPO(ActorCriticMemory):
 
     Config = PPOConfig
     hooks = ("update",)
+    uses_memory = True
+    uses_microbatches = True
 
     def __init__(self, config: PPOConfig, specs: Specs, rng: np.random.Generator) -> None:
         self.config = config
         self.specs = specs
         self.reads: dict[str, Read] = {"update": Rollout()}
         with backend.seeded(rng):
-            model = ActorCritic(
+            model = make_actor_critic(
                 config.network, specs, config.shared_trunk, config.orthogonal_init,
                 config.state_dependent_noise, config.initial_log_std,
             )  # fmt: skip
@@ -125,11 +129,11 @@ class PPO(ActorCriticMemory):
     # ---------------------------------------------------------------- acting
 
     def initial_carry(self, num_envs: int) -> Carry:
-        head = self.model.action_head
+        head, memory = self.model.action_head, self.model.initial_carry(num_envs)
         if not isinstance(head, StateDependentHead):
-            return {}
+            return memory
         maps = np.zeros((num_envs, *head.log_std.shape), np.float32)
-        return {"maps": maps, "age": np.array(0), "updates": np.array(-1)}
+        return {**memory, "maps": maps, "age": np.array(0), "updates": np.array(-1)}
 
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
@@ -139,14 +143,15 @@ class PPO(ActorCriticMemory):
         if explores and isinstance(head, StateDependentHead):
             return self._act_smoothly(now, self._refresh_noise(carry, clock, rng))
         noise = head.draw_noise(rng, len(now["is_first"])) if explores else None
-        return head.choose(self.model.action_outputs(now), noise), carry, {}
+        outputs, carry, extras = self.model.answer(now, carry)
+        return head.choose(outputs, noise), carry, extras
 
     @torch.inference_mode()
     def _act_smoothly(self, now: Row, carry: Carry) -> tuple[Array, Carry, Row]:
-        observation = backend.to_tensors({key: now[key] for key in observation_keys(now)})
+        features, carry, extras = self.model.actor_features(now, carry)
         maps = torch.as_tensor(carry["maps"], device=backend.device())
-        action = self.model.action_head.explore(self.model.actor_trunk(observation), maps)
-        return action.cpu().numpy(), carry, {}
+        action = self.model.action_head.explore(features, maps)
+        return action.cpu().numpy(), carry, extras
 
     def _refresh_noise(self, carry: Carry, clock: Clock, rng: np.random.Generator) -> Carry:
         """New exploration maps for every rollout, and after ``noise_steps`` within it."""
@@ -154,7 +159,7 @@ class PPO(ActorCriticMemory):
         stale = 0 < self.config.noise_steps <= age
         if stale or int(carry["updates"]) != clock.updates:
             maps = self.model.action_head.draw_map(rng, len(carry["maps"]))
-            return {"maps": maps, "age": np.array(1), "updates": np.array(clock.updates)}
+            return {**carry, "maps": maps, "age": np.array(1), "updates": np.array(clock.updates)}
         return {**carry, "age": np.array(age + 1)}
 
     # ---------------------------------------------------------------- learning
@@ -187,14 +192,12 @@ class PPO(ActorCriticMemory):
     def _prepare(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Rows (N * T) with what the losses need: old log-probability, old value, advantage, target, weight."""
         now, then, weight = transitions(batch)
-        flat = {key: batch[key].flatten(0, 1) for key in observation_keys(batch)}
-        values = self.model.value(flat).unflatten(0, batch["reward"].shape)  # (N, T + 1)
+        policy, values = self.model.unroll(batch)
         advantage = gae(
             then["reward"], values[:, :-1], values[:, 1:], then["terminated"], is_last(then), weight,
             self.config.gamma, self.config.gae_lambda,
         )  # fmt: skip
-        rows = {key: now[key].flatten(0, 1) for key in (*observation_keys(now), "action")}
-        policy = self.model.policy(rows)
+        rows = {**self.model.inputs(batch), "action": now["action"].flatten(0, 1)}
         rows["log_prob"], rows["entropy"] = policy.log_prob(rows["action"]), policy.entropy()
         rows["value"] = values[:, :-1].flatten()
         rows["advantage"] = advantage.flatten()
@@ -204,46 +207,49 @@ class PPO(ActorCriticMemory):
 
     def _shuffle(self, data: dict[str, Tensor], rng: np.random.Generator) -> dict[str, Tensor]:
         """The rows of one epoch in random order; what can be done for all minibatches at once is done here."""
-        order = torch.as_tensor(rng.permutation(len(data["weight"])), device=backend.device())
-        rows = {key: value[order] for key, value in data.items()}  # one gather, then free slices
-        size = self._batch_size(len(order))
+        rows, size = self.model.shuffle(data, rng), self._batch_size(data)
         rows["share"] = losses.batch_shares(rows["weight"], size)
         if self.config.normalise_advantage:
             rows["advantage"] = losses.normalise_batches(rows["advantage"], rows["share"], size)
         return rows
 
-    def _batch_size(self, rows: int) -> int:
+    def _batch_size(self, rows: dict[str, Any]) -> int:
         size = self.config.batch_size
-        return max(1, round(size * rows)) if isinstance(size, float) else min(size, rows)
+        wanted = max(1, round(size * len(rows["weight"]))) if isinstance(size, float) else size
+        return self.model.batch_rows(rows, wanted)
 
+    @quietly
     def _learn(self, rows: dict[str, Tensor], clock: Clock) -> list[Step]:
         """A gradient step on each minibatch of an epoch."""
         model = self.model.numpy
         if model is None:
-            return [self._step(part, clock) for part in self._cut(rows)]
+            return [self._step(part, clock) for part in self.model.cut(rows, self._batch_size(rows))]
         arrays = {key: value.numpy() for key, value in rows.items()}
         arrays["input"] = model.inputs(arrays)
-        return [self._numpy_step(model, part, clock) for part in self._cut(arrays)]
-
-    def _cut(self, rows: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        count = len(rows["share"])
-        size = self._batch_size(count)
-        for start in range(0, count, size):
-            yield {key: value[start : start + size] for key, value in rows.items()}
+        return [self._numpy_step(model, part, clock) for part in self.model.cut(arrays, self._batch_size(arrays))]
 
     def _step(self, rows: dict[str, Tensor], clock: Clock) -> Step:
         """One gradient step on one minibatch."""
-        config, share = self.config, rows["share"]
-        policy, value = self.model(rows)
-        log_ratio = policy.log_prob(rows["action"]) - rows["log_prob"]
-        surrogate = losses.clipped_policy_loss(log_ratio, rows["advantage"], config.clip.at(clock))
-        errors = losses.clipped_value_loss(value, rows["value"], rows["target"], config.value_clip)
-        policy_loss, value_loss = torch.dot(surrogate, share), torch.dot(errors, share)
-        loss = policy_loss + config.value_weight * value_loss
-        if config.entropy_weight:
-            loss = loss - config.entropy_weight * torch.dot(policy.entropy(), share)
-        norm = self.optimizer.step(loss, config.learning_rate.at(clock), config.max_grad_norm)
-        return Step(policy_loss.detach(), value_loss.detach(), norm, log_ratio.detach())
+        told: list[tuple[Tensor, Tensor, Tensor]] = []
+        parts = self._losses(rows, clock, told)
+        norm = self.optimizer.step(parts, self.config.learning_rate.at(clock), self.config.max_grad_norm)
+        policy_losses, value_losses, log_ratios = zip(*told, strict=True)
+        return Step(sum(policy_losses), sum(value_losses), norm, torch.cat(log_ratios))
+
+    def _losses(self, rows: dict[str, Tensor], clock: Clock, told: list[Any]) -> Iterator[Tensor]:
+        """The minibatch's loss, in as many parts as the backend wants; what each has to tell is added to ``told``."""
+        config = self.config
+        for part in self.model.cut(rows, self.model.batch_rows(rows, backend.part_size(len(rows["weight"])))):
+            policy, value = self.model(part)
+            log_ratio = policy.log_prob(part["action"]) - part["log_prob"]
+            surrogate = losses.clipped_policy_loss(log_ratio, part["advantage"], config.clip.at(clock))
+            errors = losses.clipped_value_loss(value, part["value"], part["target"], config.value_clip)
+            policy_loss, value_loss = torch.dot(surrogate, part["share"]), torch.dot(errors, part["share"])
+            loss = policy_loss + config.value_weight * value_loss
+            if config.entropy_weight:
+                loss = loss - config.entropy_weight * torch.dot(policy.entropy(), part["share"])
+            told.append((policy_loss.detach(), value_loss.detach(), log_ratio.detach()))
+            yield loss
 
     def _numpy_step(self, model: NumpyActorCritic, rows: dict[str, Array], clock: Clock) -> Step:
         """The same step with the gradients written out."""

@@ -13,13 +13,14 @@ from pydantic import Field
 from torch import Tensor
 
 from reverie import backend
-from reverie.controllers.actor_critic import ActorCritic, ActorCriticMemory
+from reverie.controllers.actor_critic import ActorCriticMemory
+from reverie.controllers.memory_actor_critic import make_actor_critic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Episodes, Read
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is_last, observation_keys
+from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is_last
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import discounted_return
@@ -64,40 +65,41 @@ class Reinforce(ActorCriticMemory):
 
     Config = ReinforceConfig
     hooks = ("update",)
+    uses_memory = True
 
     def __init__(self, config: ReinforceConfig, specs: Specs, rng: np.random.Generator) -> None:
         self.config = config
         self.specs = specs
         self.reads: dict[str, Read] = {"update": Episodes()}
         with backend.seeded(rng):
-            model = ActorCritic(config.network, specs, config.shared_trunk, initial_log_std=config.initial_log_std)
+            settings = {"shared_trunk": config.shared_trunk, "initial_log_std": config.initial_log_std}
+            model = make_actor_critic(config.network, specs, **settings)
         self.model = model.to(backend.device())
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
         self.model.prepare_numpy()
 
     def initial_carry(self, num_envs: int) -> Carry:
-        return {}
+        return self.model.initial_carry(num_envs)
 
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         head = self.model.action_head
         noise = head.draw_noise(rng, len(now["is_first"])) if mode is Mode.COLLECT else None
-        return head.choose(self.model.action_outputs(now), noise), carry, {}
+        outputs, carry, _ = self.model.answer(now, carry)  # episodes begin with an empty memory: nothing to keep
+        return head.choose(outputs, noise), carry, {}
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """One gradient step on whole episodes (E, T)."""
         config = self.config
         rows = backend.to_tensors(batch)
         now, _, weight = transitions(rows)
-        flat = {key: rows[key].flatten(0, 1) for key in observation_keys(rows)}
-        values = self.model.value(flat).unflatten(0, rows["reward"].shape)  # (E, T)
+        policy, values = self.model.unroll(rows)  # (E * (T - 1)), (E, T)
         returns = self._returns(rows, values.detach(), weight)
         credit = returns - values[:, :-1].detach() if config.targets == "advantages" else returns
         if config.normalise:
             mean = losses.weighted_mean(credit, weight)
             credit = (credit - mean) / (losses.weighted_std(credit, weight) + 1e-8)
-        policy = self.model.policy({key: now[key].flatten(0, 1) for key in observation_keys(now)})
         log_prob = policy.log_prob(now["action"].flatten(0, 1)).unflatten(0, weight.shape)
         policy_loss = -losses.weighted_mean(log_prob * credit, weight)
         entropy = losses.weighted_mean(policy.entropy().unflatten(0, weight.shape), weight)

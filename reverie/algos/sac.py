@@ -43,8 +43,9 @@ from reverie.nets.encoders import VectorInput, choose_network_kind
 from reverie.nets.ensemble import EnsembleMLP
 from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation, make_mlp
+from reverie.nets.networks import make_network
 from reverie.nets.numpy_distributions import NumpySquashedGaussian
-from reverie.nets.numpy_mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers
+from reverie.nets.numpy_mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers, quietly
 from reverie.nets.optim import Adam, flatten
 
 LOG_STD = (-20.0, 2.0)
@@ -123,8 +124,10 @@ class SACConfig(ComponentConfig):
     """Widths of the layers of policy and critics."""
     activation: Activation = "relu"
     """Between these layers."""
+    network: Annotated[ComponentConfig, Component("network")] | None = None
+    """An encoder that policy and critics share, learnt by the critics; empty: one for images, none for vectors."""
     image_features: int = Field(50, ge=1)
-    """Features that the encoder makes of images."""
+    """Features that the encoder makes of images, unless ``network`` says what it is."""
     image_shift: int = Field(4, ge=0)
     """Pixels by which images are shifted at random in updates."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config(epsilon=1e-8)
@@ -132,20 +135,23 @@ class SACConfig(ComponentConfig):
 
 
 class Encoder(nn.Module):
-    """Vectors as they are; images through convolutions and a normalised layer."""
+    """The config's network; without one vectors stay as they are, images meet convolutions and a normalised layer."""
 
     def __init__(self, config: SACConfig, specs: Specs) -> None:
         super().__init__()
         kind = choose_network_kind(specs.observations)
-        if kind == "mlp":
-            self.network: Any = VectorInput(specs.observations)
+        if config.network is not None:
+            self.network: Any = make_network(config.network, specs.observations)
+            self.width = self.network.features
+        elif kind == "mlp":
+            self.network = VectorInput(specs.observations)
             self.width = self.network.width
         else:
             network = registry.load("network", kind)
             settings = network.Config(units=(config.image_features,), activation="tanh", norm="layer")
             self.network = network(settings, specs.observations)
             self.width = config.image_features
-        self.has_images = kind != "mlp"
+        self.is_plain = isinstance(self.network, VectorInput)
 
     def forward(self, observation: Tensors) -> Tensor:
         return self.network(observation)
@@ -236,7 +242,7 @@ class SAC:
         self.critic_optimizer = optimizer(config.optimizer, self.critics.parameters())
         learned = [*self.actor.parameters(), *self.temperature.parameters()]
         self.actor_optimizer = optimizer(config.optimizer, learned)
-        has_numpy_form = not (self.discrete or self.critics.encoder.has_images) and is_plain(self.actor.layers)
+        has_numpy_form = not self.discrete and self.critics.encoder.is_plain and is_plain(self.actor.layers)
         self.numpy = NumpyNetworks(self.actor, self.critics, self.targets) if has_numpy_form else None
 
     @property
@@ -297,6 +303,7 @@ class SAC:
             "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
         }  # fmt: skip
 
+    @quietly
     def _learn_by_numpy(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
         """The same for vectors and continuous actions, with the gradients written out."""
         networks, learning_rate = self.numpy, self.config.learning_rate.at(clock)

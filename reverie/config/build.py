@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import cast
 
 from reverie import backend
+from reverie.config.fields import networks_of
 from reverie.config.overrides import phase_config
 from reverie.config.schema import RunConfig
+from reverie.config.tree import get, put
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.config import ComponentConfig
@@ -41,16 +43,17 @@ from reverie.training.session import Factories, Session
 
 
 def choose_network(config: RunConfig) -> RunConfig:
-    """The config with ``network: auto`` decided by the env's spaces; settings given to auto stay."""
-    network = getattr(config.algorithm, "network", None)
-    if network is None or network.kind != "auto":
+    """The config with every network of kind ``auto`` decided by the env's spaces; settings given to auto stay."""
+    undecided = [("algorithm", *path) for path, network in networks_of(config.algorithm) if network.kind == "auto"]
+    if not undecided:
         return config
     from reverie.nets.encoders import choose_network_kind
 
     kind = choose_network_kind(make_specs(config.env).observations)
-    given = {key: value for key, value in network.model_dump(mode="json").items() if value is not None}
     tree = config.model_dump(mode="json")
-    tree["algorithm"]["network"] = {**given, "kind": kind}
+    for path in undecided:
+        given = {key: value for key, value in get(tree, path).items() if value is not None}
+        put(tree, path, {**given, "kind": kind})
     return load_config(tree)
 
 
@@ -86,7 +89,9 @@ def check_sources(config: RunConfig) -> None:
 def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:
     """All parts of a run, none of them started; ``run`` is its folder, for buffers that keep rows on disk."""
     settings = config.backend
-    backend.configure(settings.device, settings.threads, settings.deterministic, settings.engine)
+    backend.configure(
+        settings.device, settings.threads, settings.deterministic, settings.engine, settings.microbatches
+    )  # fmt: skip
     specs = make_specs(config.env)
     streams = Streams(config.seed)
     counters = Counters(horizon_steps=config.horizon_steps)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from reverie.config.fields import networks_of
 from reverie.config.hook_checks import ORCHESTRATED, Findings, check_hook, check_interval, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
 from reverie.config.schema import RunConfig
@@ -26,7 +27,7 @@ def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) ->
     """Raise one ConfigError with everything that does not fit together."""
     findings = [
         *_check_phases(config), *_check_order_of_data(config), *_check_early_stop(config), *_check_priorities(config),
-        *_check_holdout(config),
+        *_check_memory(config), *_check_holdout(config),
     ]  # fmt: skip
     if findings:
         known = sources or {}
@@ -196,3 +197,21 @@ def _check_priorities(config: RunConfig) -> Findings:
         if any(key[-1] == "kind" and value == "prioritised" for key, value in leaves(buffer.model_dump(mode="json"))):
             what = f"{config.algorithm.kind} reports no priorities, so a prioritised sampler has nothing to go by"
             yield f"buffers.{name}.sampler", what, "Set the sampler's kind to uniform, or use dqn."
+
+
+def _check_memory(config: RunConfig) -> Findings:
+    """Networks with memory need rows in their order, and an agent that knows what they remembered before."""
+    for path, network in networks_of(config.algorithm):
+        if not getattr(registry.load("network", network.kind), "has_memory", False):
+            continue
+        key = ".".join(("algorithm", *path, "kind"))
+        if len(path) > 1:
+            yield key, f"a network with memory ({network.kind}) cannot be the encoder of another", "Set mlp, or a CNN."
+        elif not _uses_memory(config.algorithm.kind):
+            able = [kind for kind in registry.kinds("algorithm") if _uses_memory(kind)]
+            fix = f"Set algorithm.network.kind=auto. Memory works with: {', '.join(able)}."
+            yield key, f"{config.algorithm.kind} cannot learn with a network that has memory ({network.kind})", fix
+
+
+def _uses_memory(kind: str) -> bool:
+    return bool(getattr(registry.load("algorithm", kind), "uses_memory", False))

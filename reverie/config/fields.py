@@ -6,6 +6,7 @@ Only the classes of chosen kinds are imported, one after the other, on the way d
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -13,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from reverie.config.schema import RunConfig
-from reverie.config.tree import Tree
+from reverie.config.tree import Path, Tree
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.core.errors import ConfigError
 from reverie.training.phases import Hook
@@ -55,6 +56,15 @@ def shape_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> Shape:
 
 def field_shape(field: FieldInfo) -> Shape:
     return shape_of(field.annotation, tuple(field.metadata))
+
+
+def networks_of(component: ComponentConfig, path: Path = ()) -> Iterator[tuple[Path, ComponentConfig]]:
+    """Every network that a component is made of, with the key below which it stands; encoders of others too."""
+    for name, field in type(component).model_fields.items():
+        part = getattr(component, name)
+        if field_shape(field).group == "network" and part is not None:
+            yield (*path, name), part
+            yield from networks_of(part, (*path, name))
 
 
 def component_config(group: str, kind: str) -> type[ComponentConfig]:

@@ -18,6 +18,7 @@ from reverie.core.errors import ConfigError, nearest
 _TABLE: dict[str, dict[str, str]] = {
     "algorithm": {
         "dqn": "reverie.algos.dqn.DQN",
+        "dreamer": "reverie.algos.dreamer.Dreamer",
         "ppo": "reverie.algos.ppo.PPO",
         "qlearning": "reverie.algos.qlearning.QLearning",
         "reinforce": "reverie.algos.reinforce.Reinforce",
@@ -41,20 +42,32 @@ _TABLE: dict[str, dict[str, str]] = {
         "tensorboard": "reverie.log.tensorboard.TensorBoardSink",
         "wandb": "reverie.log.wandb.WandbSink",
     },
+    "model": {
+        "rssm": "reverie.models.world_model.WorldModel",
+    },
     "network": {
         "auto": "reverie.nets.encoders.AutoNetwork",
         "mlp": "reverie.nets.encoders.MLP",
         "nature": "reverie.nets.encoders.NatureCNN",
         "impala": "reverie.nets.encoders.ImpalaCNN",
+        "gru": "reverie.nets.recurrent.GRU",
+        "lstm": "reverie.nets.recurrent.LSTM",
+        "transformer": "reverie.nets.transformer.Transformer",
     },
     "optimizer": {
         "adam": "reverie.nets.optim.Adam",
         "adamw": "reverie.nets.optim.AdamW",
+        "laprop": "reverie.nets.laprop.LaProp",
     },
     "q_head": {
         "scalar": "reverie.nets.q_heads.ScalarHead",
         "categorical": "reverie.nets.q_heads.CategoricalHead",
         "quantile": "reverie.nets.q_heads.QuantileHead",
+    },
+    "return_scale": {
+        "deviation": "reverie.nets.scaling.DeviationScale",
+        "none": "reverie.nets.scaling.NoScale",
+        "percentile": "reverie.nets.scaling.PercentileScale",
     },
     "sampler": {
         "mixture": "reverie.data.mixture.MixtureSampler",
@@ -76,6 +89,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "action_repeat": "reverie.envs.wrappers.ActionRepeat",
         "frame_stack": "reverie.envs.wrappers.FrameStack",
         "grayscale": "reverie.envs.wrappers.Grayscale",
+        "mask_observation": "reverie.envs.wrappers.MaskObservation",
         "one_hot": "reverie.envs.wrappers.OneHot",
         "render_pixels": "reverie.envs.wrappers.RenderPixels",
         "resize": "reverie.envs.wrappers.Resize",

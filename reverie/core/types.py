@@ -12,6 +12,8 @@ envs is a flat dict of arrays with leading axis N:
 ``action``          what the agent did in answer to this observation; unused in the last row of an episode
 ``log/*``           numbers from the env's ``info`` (regret, success) that no agent sees
 *extras*            whatever the algorithm wants to keep with the row
+``note/*``          extras that updates may replace later by a write-back (latents)
+``carry/*``         extras of which a rollout keeps only its first row's: the carry it was started with
 ==================  =====================================================================
 
 A *batch* is the same dict with axes ``(B, T, ...)``.
@@ -37,6 +39,9 @@ State = dict[str, Any]
 """What ``state()`` returns: nested dicts whose leaves are arrays, numbers, strings, bools, None, lists of them, or
 :class:`Sealed` arrays."""
 
+CARRY = "carry/"
+NOTE = "note/"
+"""Begins the names of extras that updates may replace."""
 ARRIVING = ("reward", "is_first", "terminated", "truncated")
 
 

@@ -22,7 +22,7 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Transitions, Window
-from reverie.core.types import Array, Row, State, WriteBack
+from reverie.core.types import NOTE, Array, Row, State, WriteBack
 from reverie.data import flags
 from reverie.data.annotations import AnnotationColumns
 from reverie.data.columns import ObservedColumns
@@ -115,14 +115,20 @@ class ReplayBuffer:
         return len(self.rows)
 
     def add(self, row: Row) -> None:
-        """Store a row of every env; where the collector marks it as not ``valid``, no sample starts."""
+        """Store a row of every env; where the collector marks it as not ``valid``, no sample starts.
+
+        Extras named ``note/*`` become annotations, so that updates can replace them.
+        """
         row = {"valid": np.ones(self.num_envs, bool), **row}
         for key in self._stacked:
             row[key] = take_newest_frame(key, row, self.config.stacked_frames)
+        notes = {key: row.pop(key) for key in list(row) if key.startswith(NOTE)}
         dropped = self.rows.append(row)
         self.usage.added += self.num_envs
         if dropped is not None:
             self.annotations.forget(dropped)
+        if notes:
+            self.annotations.write(self.rows.newest * self.num_envs + np.arange(self.num_envs), notes)
 
     def fill(self) -> Iterator[Row]:
         """Add the data of the source, once in a run; hands on the rows that training may see, as they are added."""
@@ -211,9 +217,11 @@ class ReplayBuffer:
         chunk_steps, num_chunks = _chunks(config, num_envs)
         chunk_rows = chunk_steps * num_envs
         stored = single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
+        notes = {key: array for key, array in extras.items() if key.startswith(NOTE)}
+        extras = {key: array for key, array in extras.items() if key not in notes}
         observed = row_bytes(stored, extras) + np.dtype(bool).itemsize  # valid
         wide = row_bytes(stored, extras, WIDE_BYTES) if config.storage == "disk" else 0
-        kept = AnnotationColumns.bytes_of(annotations, config.annotation_dtype)
+        kept = AnnotationColumns.bytes_of({**annotations, **notes}, config.annotation_dtype)
         drawing = registry.load("sampler", config.sampler.kind).row_bytes(config.sampler)
         one_row = observed - wide + flags.ROW_BYTES + kept + drawing
         writing = _COPIES_TO_WRITE * chunk_rows * wide
@@ -251,7 +259,8 @@ class ReplayBuffer:
                 "Let the algorithm read longer windows or pad them less.",
             )
         is_padded = read.pad_before + read.pad_after > 0
-        return Span(read.pad_before, read.length - 1 - read.pad_before, read.pad_after, is_padded, history)
+        after = read.length + read.context - 1 - read.pad_before
+        return Span(read.pad_before, after, read.pad_after, is_padded, read.context, history)
 
     def _read(self, drawn: Draw, span: Span) -> Row:
         if span.is_fixed:

@@ -4,6 +4,9 @@ Adding a row only keeps a reference to it (vectors give fresh arrays each step);
 they are read. An episode read takes finished episodes and leaves unfinished ones for the next time, so that
 long episodes are not under-represented. Rows that the collector marks as not ``valid`` (an env that has given its
 share of episodes and only waits for the others) are kept in their places, but no episode read serves them.
+
+Of extras named ``carry/*`` only those of a rollout's first row are kept, and served as (N, 1, ...): networks with
+memory need to know what they remembered when the rollout began, and can work out the rest from its rows.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Episodes, Read, Rollout
-from reverie.core.types import Array, Row, State, WriteBack, is_last
+from reverie.core.types import CARRY, Array, Row, State, WriteBack, is_last
 from reverie.data.forecast import Forecast
 from reverie.data.rows import row_bytes, stack_rows
 
@@ -50,10 +53,15 @@ class RolloutBuffer:
 
     def clear(self) -> None:
         self._rows: list[Row] = []
+        self._carry: Row = {}
         self._begin = np.zeros(self.num_envs, np.int64)  # per env the first column not served yet
 
     def add(self, row: Row) -> None:
         """Keep a row of every env; without a ``valid`` of its own all of it counts."""
+        carry = {key: row[key] for key in row if key.startswith(CARRY)}
+        if carry:
+            self._carry = self._carry if self._rows else carry
+            row = {key: row[key] for key in row if key not in carry}
         self._rows.append(row if "valid" in row else {**row, "valid": np.ones(self.num_envs, bool)})
 
     def can_sample(self, read: Read) -> bool:
@@ -87,8 +95,9 @@ class RolloutBuffer:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the rows kept at the moment."""
-        return len(self._rows) * sum(array.nbytes for array in self._rows[0].values()) if self._rows else 0
+        """Bytes of what is kept at the moment."""
+        rows = len(self._rows) * sum(array.nbytes for array in self._rows[0].values()) if self._rows else 0
+        return rows + sum(array.nbytes for array in self._carry.values())
 
     @staticmethod
     def forecast(
@@ -100,7 +109,10 @@ class RolloutBuffer:
         rollout_rows: int = 0,
     ) -> Forecast:
         """What is kept between two reads, and once more while it is put together: see :mod:`reverie.data.forecast`."""
-        return Forecast(2 * rollout_rows * (row_bytes(specs, extras) + np.dtype(bool).itemsize))
+        carry = sum(array.nbytes // len(array) for key, array in extras.items() if key.startswith(CARRY))
+        others = {key: array for key, array in extras.items() if not key.startswith(CARRY)}
+        rows = 2 * rollout_rows * (row_bytes(specs, others) + np.dtype(bool).itemsize)
+        return Forecast(rows + num_envs * carry)
 
     def __len__(self) -> int:
         """Rows kept, over all envs."""
@@ -108,12 +120,14 @@ class RolloutBuffer:
 
     def state(self) -> State:
         rows = self._stack(axis=0) if self._rows else {}  # (T, N, ...)
-        return {"length": len(self._rows), "rows": rows, "begin": self._begin.copy()}
+        carry = {key: values.copy() for key, values in self._carry.items()}
+        return {"length": len(self._rows), "rows": rows, "begin": self._begin.copy(), "carry": carry}
 
     def load_state(self, state: State) -> None:
         columns = {key: np.array(values) for key, values in state.get("rows", {}).items()}
         self._rows = [{key: values[t] for key, values in columns.items()} for t in range(state["length"])]
         self._begin = np.array(state["begin"], np.int64)
+        self._carry = {key: np.array(values) for key, values in state.get("carry", {}).items()}
 
     def _stack(self, axis: int = 1, arriving: Row | None = None) -> Row:
         try:
@@ -133,6 +147,7 @@ class RolloutBuffer:
         batch["valid"] &= np.arange(len(self._rows) + 1) >= self._begin[:, None]
         if batch["valid"].all():
             del batch["valid"]
+        batch |= {key: values[:, None] for key, values in self._carry.items()}
         self.clear()
         return batch
 

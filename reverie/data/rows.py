@@ -44,6 +44,16 @@ def transitions(batch: Batch) -> Transitions:
     return Transitions(now, then, _as_float(real))
 
 
+def with_context(batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Rows ``(B, T + 1)`` as the first one of each stretch and the T that follow it.
+
+    These have the ``previous_action`` that led to them; in a first row of an episode it means nothing.
+    """
+    context = {key: value[:, 0] for key, value in batch.items()}
+    rows = {key: value[:, 1:] for key, value in batch.items()}
+    return context, {**rows, "previous_action": batch["action"][:, :-1]}
+
+
 def newest_frame(obs: Any, channels: int) -> Any:
     """The last frame of a stack: what a buffer has to store."""
     return obs[..., -channels:]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
@@ -177,6 +177,31 @@ class OneHot(LeafWrapper):
         vector = np.zeros(int(classes.sum()), np.float32)
         vector[np.cumsum(classes) - classes + np.ravel(value - space.start)] = 1
         return vector
+
+
+class MaskObservation(LeafWrapper):
+    """Only some numbers of an observation, e.g. CartPole without its speeds: what is hidden has to be remembered."""
+
+    wanted = "a list of numbers (Box of one dimension) that has all places to keep"
+
+    class Config(ComponentConfig):
+        kind: str = "mask_observation"
+        keep: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
+        """Places of the numbers that stay, counted from 0; in Dict and Tuple observations of every list."""
+
+    def __init__(self, env: gym.Env[Any, Any], config: Config) -> None:
+        self._keep = np.array(config.keep)
+        super().__init__(env)
+
+    def fits(self, space: Space) -> bool:
+        return isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] > self._keep.max()
+
+    def change_space(self, space: Space) -> Space:
+        assert isinstance(space, spaces.Box)
+        return spaces.Box(space.low[self._keep], space.high[self._keep], dtype=space.dtype.type)
+
+    def change(self, value: Array, space: Space, path: str) -> Array:
+        return np.asarray(value)[self._keep]
 
 
 class RenderPixels(gym.ObservationWrapper[Any, Any, Any]):

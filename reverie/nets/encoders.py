@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.specs import ObservationSpec
-from reverie.nets.layers import Activation, Norm, OneHot, make_activation, make_mlp
+from reverie.nets.layers import Activation, Initialiser, Norm, OneHot, make_activation, make_mlp
 
 Observations = Mapping[str, ObservationSpec]
 SMALLEST_IMAGE = 36  # below this the Nature CNN's strides leave nothing
@@ -29,6 +29,8 @@ class NetworkConfig(ComponentConfig):
     """Between the layers."""
     norm: Norm = "none"
     """Normalisation after each fully connected layer."""
+    initialiser: Initialiser | None = None
+    """Initial weights: orthogonal, xavier, kaiming or torch's own; empty: what the algorithm does by default."""
 
 
 class VectorInput(nn.Module):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -113,6 +111,3 @@ def scale_weights(layer: nn.Linear, gain: float) -> None:
     """Orthogonal weights of this gain: small for policies (close to uniform at the start), 1 for values."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
-
-
-TRUNK_GAIN = math.sqrt(2)

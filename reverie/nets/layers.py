@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 
 Activation = Literal["tanh", "relu", "gelu", "silu", "elu"]
 Norm = Literal["none", "layer", "rms"]
+Initialiser = Literal["orthogonal", "xavier", "kaiming", "torch"]
+
+TRUNK_GAIN = math.sqrt(2)
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "elu": nn.ELU,
@@ -41,6 +45,24 @@ def orthogonal_init(module: nn.Module, gain: float) -> None:
             layer.weight.data.copy_(nn.init.orthogonal_(weight, gain))
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+
+
+def initialise(module: nn.Module, how: Initialiser) -> None:
+    """Draw the weights of every linear and convolution layer anew, biases 0; ``torch`` leaves them as they are."""
+    if how == "orthogonal":
+        orthogonal_init(module, TRUNK_GAIN)
+    elif how != "torch":
+        draw = nn.init.xavier_uniform_ if how == "xavier" else _kaiming
+        for layer in module.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                draw(layer.weight)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+
+
+def _kaiming(weight: Tensor) -> Tensor:
+    """He et al. 2015; torch's default for the slope of a leaky ReLU would make it narrower."""
+    return nn.init.kaiming_uniform_(weight, nonlinearity="relu")
 
 
 class OneHot(nn.Module):

@@ -17,17 +17,19 @@ from reverie.config.resolve import resolve_auto, set_budget
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Tree, get, join_path, leaves
 from reverie.config.validate import load_config
-from reverie.core.errors import RunError
+from reverie.core import registry
+from reverie.core.errors import OutOfMemoryError, RunError
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
 from reverie.runs.folder import RunFolder, machine, versions, write_text
 from reverie.runs.lock import lock_run
 from reverie.training.phases import Phase, flatten_phases
 
+MOST_MICROBATCHES = 64
 KEEP_EXACT = (
     "phases.{last}.duration_*", "phases.{last}.until*", "early_stop", "evaluate.final_episodes", "checkpoint.*",
-    "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "monitor.*", "preflight.*",
-    "video.*", "buffers.*.storage",
+    "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "log.report", "monitor.*",
+    "preflight.*", "video.*", "buffers.*.storage",
 )  # fmt: skip
 """Settings that decide how long the last phase goes on or what is kept, not what happens at any step of the run."""
 
@@ -81,6 +83,20 @@ def _resume_locked(
     execution.before_start = prepare
     execution.start(start, tuple(notes))
     return execution
+
+
+def resume_in_smaller_parts(folder: RunFolder, error: OutOfMemoryError, quiet: bool) -> Execution:
+    """After memory ran out: go on from the last checkpoint with batches in twice as many parts, until it is enough."""
+    while True:
+        settings = read_config(folder.config_path)
+        parts = 2 * settings.backend.microbatches
+        can_cut = getattr(registry.load("algorithm", settings.algorithm.kind), "uses_microbatches", False)
+        if not can_cut or parts > MOST_MICROBATCHES:
+            raise error
+        try:
+            return resume_run(folder, [f"backend.microbatches={parts}"], quiet=quiet)
+        except OutOfMemoryError as again:
+            error = again
 
 
 def check_same_run(folder: RunFolder, spec: str, seed: int | None, words: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Protocol
 
 from reverie.core.errors import TrainingError
@@ -23,6 +24,10 @@ class CyclePart(Protocol):
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None: ...
 
 
+PARTS = {StepKind.COLLECT: "collect", StepKind.UPDATE: "update", StepKind.EVALUATE: "evaluate", None: "save"}
+"""What machine.jsonl calls the parts of the loop; ``save`` is whatever is called when a cycle ends."""
+
+
 class Orchestrator:
     """Runs a session to its end, or until ``should_stop`` says so between two steps or in an evaluation."""
 
@@ -38,6 +43,8 @@ class Orchestrator:
         self.parts = parts
         self.should_stop = should_stop
         self.is_between_steps = True
+        self.seconds = dict.fromkeys(PARTS.values(), 0.0)
+        """Where the time of this process went. For people: nothing is decided by it."""
         self._steps = {
             StepKind.ENTER: self._enter, StepKind.COLLECT: self._collect, StepKind.UPDATE: self._update,
             StepKind.EVALUATE: self._evaluate, StepKind.VALIDATE: self._validate,
@@ -53,16 +60,24 @@ class Orchestrator:
                 return True
             # An evaluation leaves the session as it is until its scores are written.
             self.is_between_steps = step.kind is StepKind.EVALUATE
+            started = perf_counter()
             try:
                 updates = self._steps[step.kind](step)
             except EvaluationStopped:
                 return False  # the hook is still due and will be repeated
+            self._count_seconds(step.kind, started)
             session.scheduler.finish(step, session.counters, updates)
             self.is_between_steps = True
             if step.kind is StepKind.END_CYCLE:
+                started = perf_counter()
                 for part in self.parts:
                     part.end_cycle(session)
+                self._count_seconds(None, started)
         return False
+
+    def machine(self) -> dict[str, float]:
+        """How it runs, for machine.jsonl; seconds count from the start of this process."""
+        return {f"speed/{part}_seconds": seconds for part, seconds in self.seconds.items()}
 
     def evaluate(self, episodes: int, should_stop: StopCheck = never) -> dict[str, float]:
         """Score the policy as it is; changes nothing but the recorded metrics."""
@@ -133,10 +148,14 @@ class Orchestrator:
         self.session.counters.cycles += 1
         self.session.normaliser.advance()
         used = self.session.buffers[step.phase.buffer].metrics()
-        machine = {f"replay/{name}": value for name, value in used.items()}
+        machine = {**self.machine(), **{f"replay/{name}": value for name, value in used.items()}}
         machine |= {"env/crashes": float(self.session.vector.crashes)}
         self.session.recorder.end_cycle({**machine, "usage/env_seconds": self.session.collector.env_seconds})
         return 0
+
+    def _count_seconds(self, kind: StepKind | None, started: float) -> None:
+        if kind in PARTS:
+            self.seconds[PARTS[kind]] += perf_counter() - started
 
     def _is_solved(self) -> bool:
         """Whether the run ends early: between cycles, if allowed and the last evaluation is good enough."""

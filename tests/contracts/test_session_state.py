@@ -25,11 +25,26 @@ CASES = {
         "Reverie/Motion-v0:ppo", "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1",
         "algorithm.optimizer.kind=adamw",
     ),
+    "ppo that remembers": (
+        "Reverie/Recall-v0:ppo_gru", "env.num_envs=3", "phases.0.hooks.0.collect.rows=24", "algorithm.epochs=1",
+        "algorithm.shared_trunk=false", "algorithm.network.units=8",
+    ),
+    "ppo that looks back": (
+        "Reverie/Recall-v0:ppo_transformer", "env.num_envs=3", "phases.0.hooks.0.collect.rows=24",
+        "algorithm.epochs=1", "algorithm.network.context=4",
+    ),
+    "reinforce that remembers": (
+        "Reverie/Recall-v0:reinforce", "env.num_envs=4", "algorithm.network={kind: lstm, units: 8}",
+    ),
     "dqn with everything": (
         "CartPole-v1:dqn", "phases.0.duration_steps=50", "phases.0.hooks.0.collect.rows=50", "algorithm.batch_size=8",
         "buffers.main.min_rows=20", "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=2",
         "algorithm.target_every=2", "algorithm.n_step=2", "algorithm.noisy=true", "algorithm.dueling=true",
         "algorithm.head.kind=categorical", "algorithm.network.units=[8]", "buffers.main.sampler.kind=prioritised",
+    ),
+    "dreamer": (
+        "CartPole-v1:dreamer", "debug", "env.num_envs=2", "phases.0.duration_steps=40",
+        "phases.0.hooks.0.collect.rows=40", "buffers.main.capacity=64", "phases.1.hooks.0.collect.rows=8",
     ),
     "sac": ("Pendulum-v1:sac", "phases.0.duration_steps=100", "algorithm.batch_size=8", "algorithm.units=[8]"),
     "sac with images and choices": (
@@ -44,9 +59,8 @@ CASES = {
     ),
 }  # fmt: skip
 
-UNSAVED = ("/rows/_columns/", "/rows/flags/", "/sampler/_trees/", "/_spans/")
-"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; trees and flags follow from
-rows, spans from what hooks read."""
+UNSAVED = ("/_spans/", "/rows/_columns/", "/rows/flags/", "/sampler/_trees/")
+"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; the others follow."""
 
 
 def is_void(path: str, values: dict[str, str]) -> bool:

@@ -25,6 +25,15 @@ ALGORITHMS = {
     "ppo": PPO,
     "dqn": ("CartPole-v1:dqn", *REPLAY, "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=4"),
     "sac": ("Pendulum-v1:sac", *REPLAY, "phases.1.hooks.0.collect.rows=4"),
+    "dreamer": (
+        "CartPole-v1:dreamer",
+        "debug",
+        *REPLAY,
+        "env.num_envs=2",
+        "algorithm.batch_size=4",
+        "phases.0.hooks.0.collect.rows=32",
+        "phases.1.hooks.0.collect.rows=8",
+    ),
 }
 """How each algorithm is made small; one that is not listed runs as its preset says."""
 ENVS = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Reverie/Motion-v0")
@@ -80,9 +89,17 @@ CASES = {
             },
         ]), "algorithm.epochs=2",
     ),
+    "recurrent": (
+        *PPO, "normaliser.observation=rolling",
+        "algorithm.network={kind: gru, units: 8, encoder: {kind: mlp, units: [8]}}",
+    ),
+    "transformer": (
+        *PPO, "algorithm.network={kind: transformer, units: 8, heads: 2, context: 9, encoder: {kind: mlp, units: [8]}}",
+    ),
     "early stop": (*PPO, "early_stop=solved", "env.spec.solved_at=9", "evaluate.warmup_steps=500"),
 }  # fmt: skip
 STEPS = {"checking agent, sync": 300, "checking agent, worker processes": 300, "native vector": 600, "normalisers": 600,
+         "recurrent": 300, "transformer": 300,
          "early stop": 1500}  # fmt: skip
 
 

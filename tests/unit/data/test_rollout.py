@@ -161,6 +161,41 @@ def test_state_round_trip(read: Rollout | Episodes) -> None:
     assert_same(copy.state()["rows"], buffer.state()["rows"])
 
 
+def remembering_row(time: int) -> Row:
+    return {**full_row(time), "carry/memory": np.full((2, 3), time, np.float32)}
+
+
+def test_of_carries_the_first_of_a_rollout_is_kept() -> None:
+    buffer = make_buffer()
+    for start in (0, 4):
+        for time in range(start, start + 4):
+            buffer.add(remembering_row(time))
+        without = len(buffer._rows) * 64
+        assert buffer.memory_bytes == without + 24  # once, not with every row
+        copy = make_buffer(7)
+        copy.load_state(buffer.state())
+        for one in (buffer, copy):
+            batch = one.sample(Rollout(), arriving_row(start + 4), RNG)
+            assert batch["carry/memory"].tolist() == [[[start] * 3]] * 2  # (N, 1, ...)
+            assert batch["obs"].shape == (2, 5, 2)
+            assert one.memory_bytes == 0
+
+
+def test_a_carry_is_forecast_once_per_env() -> None:
+    carry = {"carry/memory": np.zeros((2, 3), np.float32)}
+    plain = RolloutBuffer.forecast(RolloutBuffer.Config(), SPECS, 2, {}, {}, 10)
+    with_carry = RolloutBuffer.forecast(RolloutBuffer.Config(), SPECS, 2, carry, {}, 10)
+    assert with_carry.memory - plain.memory == 2 * 12
+
+
+def test_a_carry_does_not_outlive_its_rows() -> None:
+    buffer = make_buffer()
+    buffer.add(remembering_row(0))
+    buffer.clear()
+    buffer.add(remembering_row(5))
+    assert buffer.sample(Rollout(), arriving_row(6), RNG)["carry/memory"][0, 0, 0] == 5
+
+
 def test_state_is_a_copy() -> None:
     buffer = make_buffer(0, 1)
     saved = buffer.state()

@@ -48,6 +48,29 @@ def _first(env: gym.Env[Any, Any]) -> Any:
     return observation
 
 
+def test_masked_observations_keep_what_they_are_told() -> None:
+    inner = spaces.Dict(
+        {"list": spaces.Box(np.arange(4), np.arange(4) + 1, dtype=np.float32), "index": spaces.Discrete(3)}
+    )
+    env = _wrap(
+        Scripted(inner, [{"list": np.arange(4, dtype=np.float32), "index": 2}]), "mask_observation", keep=(3, 0)
+    )
+    assert env.observation_space["list"] == spaces.Box(np.array([3, 0]), np.array([4, 1]), dtype=np.float32)  # type: ignore[index]
+    observation = _first(env)
+    assert (observation["list"].tolist(), observation["index"]) == ([3, 0], 2)
+
+
+@pytest.mark.parametrize("keep", [(), (-1,)])
+def test_a_mask_keeps_something(keep: tuple[int, ...]) -> None:
+    with pytest.raises(ValidationError):
+        registry.load("wrapper", "mask_observation").Config(keep=keep)
+
+
+def test_a_mask_cannot_keep_what_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="all places to keep"):
+        _wrap(make_env(EnvConfig(id="CartPole-v1")), "mask_observation", keep=(0, 4))
+
+
 @pytest.mark.parametrize("kind", registry.kinds("wrapper"))
 def test_the_default_kind_is_the_registered_name(kind: str) -> None:
     assert registry.load("wrapper", kind).Config.model_fields["kind"].default == kind

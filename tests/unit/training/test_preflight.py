@@ -270,6 +270,14 @@ def test_the_table_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[4].split(maxsplit=1)[1] == "about 2 h 1 min of training, and at most 90 s of evaluations"
 
 
+def test_traps_fit_into_a_terminal() -> None:
+    config = config_of(PPO)
+    facts = facts_of(config, memory=90, free_memory=100, disk=2, free_disk=1, specs=without_limit(config))
+    lines = report_lines(facts)
+    assert all(len(line) <= 80 for line in lines)
+    assert "checkpoint.keep_last=1, or choose another --runs-dir" in " ".join(line.strip() for line in lines)
+
+
 def test_dry_runs_tell_what_is_cheap_to_know() -> None:
     config = config_of((*DQN, "buffers.main.capacity=1e13"))
     told = to_json(examine_config(config, make_specs(config.env)))

@@ -1,0 +1,54 @@
+"""``Reverie/Recall-v0``: a task for agents that remember, and for them only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from reverie.core.types import Array
+
+
+class RecallEnv(gym.Env[Array, np.int64]):
+    """The first observation shows one of several cues; long after it is gone the agent has to name it.
+
+    An observation has a place for each cue and a last one that says "answer now". The cue is followed by ``delay``
+    empty observations. Only the answer counts: 1 if it is right, and the episode ends. No earlier action changes
+    anything, so nobody can note the cue down in the env, and when the answer is due all observations are alike: an
+    agent without memory is right once in ``cues`` times, whatever it does.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, cues: int = 4, delay: int = 8, render_mode: str | None = None) -> None:
+        if cues < 2 or delay < 0:
+            raise ValueError(f"there must be two cues or more and no negative delay, not {cues} and {delay}")
+        self.cues, self.delay, self.render_mode = cues, delay, render_mode
+        self.observation_space = spaces.Box(0, 1, (cues + 1,), np.float32)
+        self.action_space = spaces.Discrete(cues)
+        self._cue, self._step = 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._cue, self._step = int(self.np_random.integers(self.cues)), 0
+        return self._observe(), {}
+
+    def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        is_answer = self._step == self.delay + 1
+        self._step += 1
+        return self._observe(), float(is_answer and action == self._cue), is_answer, False, {}
+
+    def render(self) -> Array:
+        """A row of white and black squares, one for each place of the observation."""
+        squares = np.kron(self._observe(), np.ones((32, 32))) * 255
+        return np.repeat(squares.astype(np.uint8)[..., None], 3, axis=2)
+
+    def _observe(self) -> Array:
+        shown = np.zeros(self.cues + 1, np.float32)
+        if self._step == 0:
+            shown[self._cue] = 1
+        elif self._step == self.delay + 1:
+            shown[-1] = 1
+        return shown

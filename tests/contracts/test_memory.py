@@ -1,0 +1,159 @@
+"""Agents with memory: what learning believes that acting saw is what acting saw, and final rows teach nothing.
+
+The first test would fail if the carry were stored for the wrong row, or not at all, or not put back at an episode's
+start: rollouts here end in the middle of episodes of different lengths, in several envs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reverie.algos.ppo import PPO, PPOConfig
+from reverie.api import make_config
+from reverie.config.build import build, build_evaluator
+from reverie.core import registry
+from reverie.core.reads import Rollout
+from reverie.core.rng import make_generator
+from reverie.core.specs import Specs
+from reverie.core.types import Array, Clock, Row
+from reverie.training.orchestrator import Orchestrator
+from tests.unit.algos.batches import DISCRETE, VECTOR, random_rows
+
+MEMORY = [kind for kind in registry.kinds("network") if getattr(registry.load("network", kind), "has_memory", False)]
+SETTINGS: dict[str, dict[str, Any]] = {"transformer": {"heads": 2, "context": 5}}
+
+
+def network(kind: str) -> dict[str, Any]:
+    return {"kind": kind, "units": 8, "encoder": {"kind": "mlp", "units": [8]}, **SETTINGS.get(kind, {})}
+
+
+def words(kind: str, shared: bool) -> list[str]:
+    settings = str(network(kind)).replace("'", "")
+    return [
+        "env.kwargs={length: 9, varied: true}", "env.num_envs=3", "env.vector=sync", "normaliser.observation=rolling",
+        f"algorithm.network={settings}", f"algorithm.shared_trunk={str(shared).lower()}", "algorithm.batch_size=7",
+        "phases.0.hooks=[{collect: {rows: 21}}, update]", "phases.0.duration_steps=120", "evaluate.final_episodes=0",
+        "algorithm.learning_rate=1e-2", "algorithm.epochs=2",
+    ]  # fmt: skip
+
+
+class Watch:
+    """Stands around a PPO's model: notes the outputs while acting, and compares them when the update begins."""
+
+    def __init__(self, ppo: PPO) -> None:
+        self.outputs: list[Array] = []
+        self.worst: list[float] = []
+        self.answer, self.unroll = ppo.model.answer, ppo.model.unroll
+        self.head = ppo.model.action_head
+        ppo.model.answer, ppo.model.unroll = self.note, self.compare  # type: ignore[assignment,method-assign]
+
+    def note(self, now: Row, carry: Any) -> Any:
+        outputs, carry, extras = self.answer(now, carry)
+        self.outputs.append(outputs)
+        return outputs, carry, extras
+
+    def compare(self, batch: Any) -> Any:
+        policy, values = self.unroll(batch)
+        seen = torch.as_tensor(np.stack(self.outputs, 1)).flatten(0, 1).log_softmax(-1)
+        self.worst.append(float((policy.log_probs - seen).abs().max()))
+        self.outputs.clear()
+        return policy, values
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+@pytest.mark.parametrize("shared", [True, False])
+def test_old_probabilities_are_those_that_acted(kind: str, shared: bool) -> None:
+    session = build(make_config("Reverie/Counting-v0:ppo", words(kind, shared), seed=3))
+    assert isinstance(session.algorithm, PPO)
+    watch = Watch(session.algorithm)
+    Orchestrator(session, build_evaluator(session.config)).run()
+    session.close()
+    assert len(watch.worst) >= 5
+    assert max(watch.worst) < 1e-4
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_a_forgotten_carry_would_be_noticed(kind: str) -> None:
+    session = build(make_config("Reverie/Counting-v0:ppo", words(kind, True), seed=3))
+    assert isinstance(session.algorithm, PPO)
+    watch = Watch(session.algorithm)
+    sample = session.buffers["main"].sample
+
+    def forgetful(read: Rollout, arriving: Row, rng: np.random.Generator) -> Any:
+        batch = sample(read, arriving, rng)
+        return {key: np.zeros_like(value) if key.startswith("carry/") else value for key, value in batch.items()}
+
+    session.buffers["main"].sample = forgetful  # type: ignore[method-assign,assignment]
+    Orchestrator(session, build_evaluator(session.config)).run()
+    session.close()
+    assert watch.worst[0] < 1e-4  # the first rollout does start with nothing
+    assert max(watch.worst) > 1e-3
+
+
+def make_ppo(kind: str, **values: Any) -> PPO:
+    settings = {"network": network(kind), "batch_size": 1.0, "epochs": 1, **values}
+    return PPO(PPOConfig.model_validate(settings), Specs(VECTOR, DISCRETE), make_generator("test weights"))
+
+
+def make_batch(ppo: PPO, envs: int = 4, steps: int = 12) -> Row:
+    """Rows with a terminated and a truncated episode end in each env, begun in the middle of an episode."""
+    batch = random_rows(ppo.specs, envs, steps + 1)
+    batch["terminated"][:, 4] = batch["truncated"][:, 8] = True
+    batch["is_first"][:, [5, 9]] = True
+    rng = make_generator("carry")
+    for key, value in ppo.initial_carry(envs).items():
+        whole = value.dtype == np.int64
+        batch[f"carry/{key}"] = (value + 3 if whole else rng.standard_normal(value.shape, np.float32))[:, None]
+    return batch
+
+
+def weights_after(ppo: PPO, batch: Row) -> torch.Tensor:
+    ppo.update(batch, Clock(), make_generator("update"))
+    return ppo.optimizer.flat.detach().clone()
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_the_ratio_is_one_in_the_first_minibatch(kind: str) -> None:
+    ppo = make_ppo(kind)
+    metrics = ppo.update(make_batch(ppo), Clock(), make_generator("update")).metrics
+    assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
+    assert float(metrics["clip_fraction"]) == 0
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+@pytest.mark.parametrize("shared", [True, False])
+def test_final_rows_change_no_gradient(kind: str, shared: bool) -> None:
+    make = [make_ppo(kind, shared_trunk=shared, batch_size=0.5) for _ in range(4)]
+    batch = make_batch(make[0])
+    final = batch["terminated"] | batch["truncated"]
+    other = {**batch, "action": np.where(final, (batch["action"] + 1) % 3, batch["action"])}
+    terminal = {**batch, "obs": batch["obs"] + 5 * batch["terminated"][..., None].astype(np.float32)}
+    cut = {**batch, "obs": batch["obs"] + 5 * batch["truncated"][..., None].astype(np.float32)}
+    plain = weights_after(make[0], batch)
+    assert torch.equal(weights_after(make[1], other), plain)
+    assert torch.equal(weights_after(make[2], terminal), plain)
+    assert not torch.equal(weights_after(make[3], cut), plain)  # values bootstrap through a cut
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_minibatches_are_whole_sequences_of_some_envs(kind: str) -> None:
+    ppo = make_ppo(kind)
+    batch = make_batch(ppo, envs=5)
+    batch["obs"] = np.broadcast_to(np.arange(5, dtype=np.float32)[:, None, None], batch["obs"].shape).copy()
+    tensors = {key: torch.as_tensor(value) for key, value in batch.items()}
+    for wanted, counts in ((24, [2, 2, 1]), (30, [2, 2, 1]), (1, [1] * 5), (1000, [5]), (0.4, [2, 2, 1])):
+        ppo.config = ppo.config.model_copy(update={"batch_size": wanted})
+        rows = ppo._shuffle(ppo._prepare(tensors), make_generator("order"))
+        parts = list(ppo.model.cut(rows, ppo._batch_size(rows)))
+        assert [len(part["weight"]) // 12 for part in parts] == counts
+        envs = [part["obs"][:, 0].unflatten(0, (-1, 12)) for part in parts]
+        assert all((rows == rows[:, :1]).all() for rows in envs)
+        order = torch.cat([rows[:, 0] for rows in envs]).long()
+        assert sorted(order.tolist()) == [0, 1, 2, 3, 4]
+        for key in (key for key in tensors if key.startswith("carry/")):
+            found = torch.cat([part[key] for part in parts])
+            assert torch.equal(found, tensors[key].squeeze(1)[order])

@@ -1,0 +1,160 @@
+"""Every algorithm learns with every network that it can use, and says clearly which it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reverie.api import make_config
+from reverie.core import registry
+from reverie.core.errors import ConfigError
+from reverie.core.rng import make_generator
+from reverie.core.specs import Specs
+from reverie.core.types import Clock, Mode, Row
+from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, column_of, random_rows
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "networks.md"
+NETWORKS = [kind for kind in registry.kinds("network") if kind != "auto"]
+ALGORITHMS = [
+    kind for kind in registry.kinds("algorithm")
+    if "network" in registry.load("algorithm", kind).Config.model_fields
+]  # fmt: skip
+SMALL: dict[str, dict[str, Any]] = {
+    "gru": {"units": 8, "encoder": {"kind": "impala", "units": [8], "channels": [4]}},
+    "lstm": {"units": 8, "encoder": {"kind": "mlp", "units": [8]}},
+    "transformer": {"units": 8, "heads": 2, "context": 4, "encoder": {"kind": "mlp", "units": [8]}},
+    "impala": {"units": [8], "channels": [4]},
+}
+INITIALISERS = ("orthogonal", "xavier", "kaiming", "torch")
+
+
+def has_memory(kind: str) -> bool:
+    return bool(getattr(registry.load("network", kind), "has_memory", False))
+
+
+def uses_memory(kind: str) -> bool:
+    return bool(getattr(registry.load("algorithm", kind), "uses_memory", False))
+
+
+def settings_of(kind: str) -> dict[str, Any]:
+    return {"kind": kind, **SMALL.get(kind, {"units": [8]})}
+
+
+def make_agent(algorithm: str, network: dict[str, Any], specs: Specs) -> Any:
+    made = registry.load("algorithm", algorithm)
+    return made(made.Config.model_validate({"network": network}), specs, make_generator("test weights"))
+
+
+def rows_for(algorithm: str, specs: Specs, seed: int) -> Row:
+    """What the hook of an algorithm reads: transitions, a rollout, or two episodes of which one is shorter."""
+    rows = random_rows(specs, 4, 2 if algorithm in ("dqn", "sac") else 7, seed)
+    if algorithm == "reinforce":
+        rows["is_first"][:, 0] = rows["terminated"][0, 4] = rows["terminated"][1:, 6] = True
+        rows["valid"] = np.ones((4, 7), bool)
+        rows["valid"][0, 5:] = False
+    return rows
+
+
+def weights_of(agent: Any) -> torch.Tensor:
+    optimizers = [getattr(agent, name, None) for name in ("optimizer", "critic_optimizer", "actor_optimizer")]
+    return torch.cat([optimizer.flat.detach() for optimizer in optimizers if optimizer is not None]).clone()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_algorithm_learns_with_every_network(algorithm: str, network: str) -> None:
+    if has_memory(network) and not uses_memory(algorithm):
+        word = f"algorithm.network={network}"
+        with pytest.raises(ConfigError, match=r"algorithm\.network\.kind.*has memory.*ppo, reinforce"):
+            make_config("Pendulum-v1:sac" if algorithm == "sac" else f"CartPole-v1:{algorithm}", [word])
+        return
+    specs = Specs(VECTOR if network in ("mlp", "lstm", "transformer") else IMAGE, DISCRETE)
+    agent = make_agent(algorithm, settings_of(network), specs)
+    before, carry = weights_of(agent), agent.initial_carry(4)
+    for step in range(3):
+        rows = rows_for(algorithm, specs, step)
+        for column in range(2):
+            now = {**column_of(rows, column), "previous_action": specs.action.zeros(4)}
+            mode = list(Mode)[step % 2]
+            action, carry, _ = agent.act(now, carry, Clock(), make_generator("act"), mode)
+            assert action.shape == (4,)
+        update = agent.update(rows, Clock(updates=step), make_generator("update"))
+        assert all(np.isfinite(float(value)) for value in update.metrics.values())
+    assert torch.isfinite(weights_of(agent)).all()
+    assert not torch.equal(weights_of(agent), before)
+    copy = make_agent(algorithm, settings_of(network), specs)
+    copy.load_state(agent.state())
+    assert torch.equal(weights_of(copy), weights_of(agent))
+
+
+def test_an_encoder_of_sac_is_used_and_learns() -> None:
+    """Also where SAC would do without torch if it had none."""
+    specs = Specs(VECTOR, BOX)
+    agent = make_agent("sac", {"kind": "mlp", "units": [8]}, specs)
+    encoder = agent.critics.encoder.network.layers[0].weight
+    before, now = encoder.detach().clone(), column_of(random_rows(specs, 4, 2))
+    action = agent.act(now, {}, Clock(), make_generator("act"), Mode.EVALUATE)[0]
+    agent.update(random_rows(specs, 4, 2), Clock(), make_generator("update"))
+    assert not torch.equal(encoder, before)
+    with torch.no_grad():
+        encoder.zero_()
+    assert not np.array_equal(agent.act(now, {}, Clock(), make_generator("act"), Mode.EVALUATE)[0], action)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_takes_the_initial_weights_that_the_config_names(algorithm: str) -> None:
+    specs = Specs(VECTOR, DISCRETE)
+    trunks = []
+    for how in (*INITIALISERS, None):
+        network = {"kind": "mlp", "units": [16], "activation": "relu", "norm": "layer", "initialiser": how}
+        state = make_agent(algorithm, network, specs).state()
+        trunks.append(first_weight(state))
+    orthogonal, xavier, kaiming, own, default = trunks
+    np.testing.assert_allclose(orthogonal.T @ orthogonal, 2 * np.eye(3), atol=1e-5)
+    assert np.abs(own).max() <= 1 / np.sqrt(3)
+    assert np.abs(kaiming).max() > 1 / np.sqrt(3)
+    assert np.abs(xavier).max() <= np.sqrt(6 / (3 + 16))
+    same = orthogonal if algorithm in ("ppo", "reinforce") else own
+    np.testing.assert_allclose(default.T @ default, same.T @ same, atol=1e-5)
+
+
+def first_weight(state: Any) -> Any:
+    """The first layer (16, 3) that sees the observation."""
+    for value in state.values():
+        found = first_weight(value) if isinstance(value, dict) else value
+        if isinstance(found, np.ndarray) and found.shape == (16, 3):
+            return found
+    return None
+
+
+@pytest.mark.parametrize(("spec", "expected"), [("CartPole-v1:ppo", "mlp"), ("Reverie/Motion-v0:ppo", "nature")])
+def test_the_encoder_in_front_of_a_memory_is_decided_when_a_run_is_created(spec: str, expected: str) -> None:
+    config = make_config(spec, ["algorithm.network={kind: gru, encoder: {kind: auto, norm: layer}}", "env.vector=sync"])
+    encoder = config.algorithm.network.encoder  # type: ignore[attr-defined]
+    assert (encoder.kind, encoder.norm) == (expected, "layer")
+
+
+def test_the_page_names_every_network_and_its_settings() -> None:
+    text = PAGE.read_text()
+    for kind in registry.kinds("network"):
+        assert f"`{kind}`" in text
+        fields = registry.load("network", kind).Config.model_fields
+        assert [name for name in fields if f"`{name}`" not in text] == []
+
+
+def test_the_example_of_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = PAGE.read_text().split("```python\n", 1)[1].split("```", 1)[0]
+    assert len(example.strip().splitlines()) <= 25
+    (tmp_path / "my_networks.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    network = ["algorithm.network={kind: my_networks.TwoTowers, width: 12}", "env.vector=sync"]
+    config = make_config("CartPole-v1:ppo", network, seed=1)
+    assert config.algorithm.network.model_dump() == {"kind": "my_networks.TwoTowers", "width": 12}  # type: ignore[attr-defined]
+    specs = Specs(VECTOR, DISCRETE)
+    for algorithm in ALGORITHMS:
+        agent = make_agent(algorithm, {"kind": "my_networks.TwoTowers", "width": 12}, specs)
+        agent.update(rows_for(algorithm, specs, 0), Clock(), make_generator("update"))
