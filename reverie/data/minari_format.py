@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,21 @@ OWN = "reverie"
 
 def write_minari(root: Path, name: str, episodes: Iterable[Row], env: gym.Env[Any, Any], origin: str) -> Path:
     """Write episodes as the Minari dataset ``name`` below ``root``; where its data lie."""
-    minari = _import_minari()
-    path = root / name / "data"
+    _import_minari()
+    path = (root / name / "data").absolute()  # Minari looks for its files relative to this, and again to here
     if path.exists():
         raise RunError(f"There is a Minari dataset in '{path}' already.", "Choose another folder, or delete that one.")
     path.mkdir(parents=True)
+    try:
+        _fill(path, name, episodes, env, origin)
+    except BaseException:
+        shutil.rmtree(path.parent, ignore_errors=True)  # half a dataset would look like a whole one
+        raise
+    return path
+
+
+def _fill(path: Path, name: str, episodes: Iterable[Row], env: gym.Env[Any, Any], origin: str) -> None:
+    minari = _import_minari()
     storage = minari.dataset.minari_storage.MinariStorage.new(
         path, observation_space=env.observation_space, action_space=env.action_space, jpeg_encoding=False
     )  # pictures stay as they are: JPEG would change them
@@ -42,7 +53,6 @@ def write_minari(root: Path, name: str, episodes: Iterable[Row], env: gym.Env[An
     storage.update_metadata(about)
     if storage.metadata["total_episodes"] == 0:
         raise RunError("There is no episode to write.", "Let the run collect at least one whole episode first.")
-    return path
 
 
 class MinariSource:

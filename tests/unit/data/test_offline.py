@@ -73,7 +73,8 @@ def test_minari_gives_back_every_bit(kind: str, tmp_path: Path, monkeypatch: pyt
 
     player, episodes = make_player(kind), episodes_of(kind)
     env, name = make_env(player.env), minari_name(player.env.id, "a run-v0")
-    path = write_minari(tmp_path, name, iter(episodes), env, "test")
+    monkeypatch.chdir(tmp_path)
+    path = write_minari(Path(), name, iter(episodes), env, "test")
     assert_same_episodes([_ordered(e, episodes[0]) for e in open_source(str(path)).episodes()], episodes)
     check_fits(open_source(str(path)), player.specs, "")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
@@ -84,6 +85,9 @@ def test_minari_gives_back_every_bit(kind: str, tmp_path: Path, monkeypatch: pyt
     assert describe(str(path))["episodes"] == len(episodes)
     with pytest.raises(RunError, match="already"):
         write_minari(tmp_path, name, iter(episodes), env, "test")
+    with pytest.raises(RunError, match="no episode"):
+        write_minari(tmp_path, "none-v0", iter(()), env, "test")
+    assert not (tmp_path / "none-v0").exists()
 
 
 def _ordered(episode: Row, like: Row) -> Row:
