@@ -233,7 +233,6 @@ class ObservedColumns:
         places, slot = self._chunk(number), number % self.num_chunks
         if self._wide is not None:
             self._wide.seal(slot, saved)
-            self._wide.hand_out(slot)  # a checkpoint names it
             self._wide.read(slot, self._columns, {key: column[places] for key, column in self._columns.items()})
             return
         for key, values in saved.arrays.items():
