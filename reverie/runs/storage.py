@@ -84,7 +84,7 @@ class SealedStore:
     def path(self, name: str) -> Path:
         """The file of these arrays."""
         if not SEALED_FILE.fullmatch(name):
-            raise ValueError(f"'{name}' is not the name of saved arrays")
+            raise RunError(f"'{name}' is not the name of saved arrays: the checkpoint was altered.")
         return self.folder / f"{name}.safetensors"
 
 
