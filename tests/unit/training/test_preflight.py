@@ -243,7 +243,7 @@ def test_videos_need_an_env_that_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -
     config = config_of(PPO)
 
     def facts(enabled: Any) -> Facts:
-        shown = SimpleNamespace(video=SimpleNamespace(enabled=enabled), **dict(config))
+        shown = SimpleNamespace(**{**dict(config), "video": SimpleNamespace(enabled=enabled)})
         return replace(facts_of(config), config=shown)
 
     assert find_traps(facts(True)) == []
