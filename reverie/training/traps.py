@@ -106,8 +106,7 @@ def long_evaluations(facts: Facts) -> str | None:
 
 def no_pictures(facts: Facts) -> str | None:
     """Only where videos are asked for: drawing one picture may take a moment."""
-    video = getattr(facts.config, "video", None)
-    if getattr(video, "enabled", False) is not True:
+    if facts.config.video.enabled is not True:
         return None
     try:
         env = make_env(facts.config.env, "rgb_array")
