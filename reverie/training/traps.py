@@ -50,7 +50,7 @@ def check_memory(memory: int, free: int | None) -> None:
     if free is not None and memory > free:
         raise ConfigError(
             f"The buffers will take {size_text(memory)} when they are full; {size_text(free)} of memory are free.",
-            "Set a smaller buffers.main.capacity, keep the rows on disk if the buffer has a setting for it, or free "
+            "Set a smaller buffers.main.capacity, set buffers.main.storage=disk, or free "
             "memory; preflight.enabled=false starts nevertheless.",
         )
 
