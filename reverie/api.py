@@ -70,7 +70,7 @@ def _make_config(
     spec: str, presets_and_overrides: Sequence[str], seed: int | None, steps: int | None
 ) -> tuple[RunConfig, Composed]:
     """The config, and the values that it was made of with their sources."""
-    from reverie.config.build import check_episodes_end, choose_network, choose_storage
+    from reverie.config.build import check_episodes_end, check_sources, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
     from reverie.config.resolve import resolve_auto, set_budget
@@ -85,6 +85,7 @@ def _make_config(
     check_config(config, composed.sources)
     config = choose_storage(choose_network(config))
     check_episodes_end(config)
+    check_sources(config)
     return config, composed
 
 
@@ -279,6 +280,54 @@ def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = 
     if len(paths) == 1:
         return report_run(paths[0], target)
     return report_runs(paths, target or default_out(paths, Path(runs_dir)))
+
+
+def export_data(
+    target: str,
+    out: str | Path,
+    form: Literal["chunks", "minari"] = "chunks",
+    buffer: str = "main",
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> Path:
+    """Write the replay of a run, or a dataset of ours, as a dataset; where it lies."""
+    from reverie.data.dataset import DESCRIPTION, read_dataset
+    from reverie.runs.datasets import export_dataset, export_run
+    from reverie.runs.folder import find_run
+
+    with trusting(trust):
+        if (Path(target) / DESCRIPTION).exists():
+            return export_dataset(read_dataset(Path(target)), Path(out), form)
+        return export_run(find_run(target, Path(runs_dir)), Path(out), form, buffer)
+
+
+def record_data(
+    target: str,
+    out: str | Path,
+    episodes: int = 100,
+    random: bool = False,
+    which: str = "best",
+    sample: bool = True,
+    seed: int = 0,
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> Path:
+    """Write fresh episodes of a run's policy as a dataset, or of an env if ``random``; where it lies."""
+    from reverie.envs.catalogue import find_env_config
+    from reverie.runs.datasets import Player
+    from reverie.runs.folder import find_run
+
+    if random:
+        return Player.of_chance(find_env_config(target)).record(episodes, seed, Path(out))
+    with trusting(trust):
+        return Player.of_run(find_run(target, Path(runs_dir)), which, sample).record(episodes, seed, Path(out))
+
+
+def describe_data(source: str) -> dict[str, Any]:
+    """What is in a dataset: episodes, rows, returns, columns."""
+    from reverie.runs.datasets import describe
+
+    return describe(source)
 
 
 def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:

@@ -25,6 +25,7 @@ EXTRAS = {
     "box2d": "Box2D",
     "crafter": "crafter",
     "dmc": "dm_control",
+    "minari": "minari",
     "minigrid": "minigrid",
     "mujoco": "mujoco",
     "tensorboard": "tensorboard",

@@ -41,7 +41,7 @@ from reverie.functional.gradients import huber_gradient
 from reverie.functional.returns import first_n_step
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.networks import make_network
-from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
+from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
 from reverie.nets.optim import Adam, flatten
 from reverie.nets.q_heads import NoisyLinear, ScalarHead
 
@@ -254,6 +254,7 @@ class DQN:
             told.append((loss.detach(), value, losses.detach()))
             yield loss
 
+    @quietly
     def _learn_by_numpy(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:
         """The same for plain networks, with the gradients written out."""
         assert self.numpy is not None
@@ -299,6 +300,19 @@ class DQN:
         self.load_policy_state(state["online"])
         backend.load_module_state(self.target, state["target"])
         self.optimizer.load_state(state["optimizer"])
+
+    @torch.no_grad()
+    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
+        """The loss on data that were kept from training, without noise in the layers."""
+        self.online.draw_noise(None)
+        self.target.draw_noise(None)
+        steps = self._steps(batch)
+        start, reached = backend.to_tensors(steps.start), backend.to_tensors(steps.reached)
+        rows = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
+        chosen = _pick(self.online(start), rows["action"])
+        losses = self.online.head.loss(chosen, self._following(reached), rows["reward"], rows["discount"])
+        value = torch.dot(self.online.head.values(chosen.unsqueeze(1)).squeeze(1), rows["weight"])
+        return {"loss": float(torch.dot(losses, rows["weight"])), "value": float(value)}
 
 
 def _pick(output: Tensor, action: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ Departures from common implementations:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from reverie.functional.gradients import clipped_policy_gradient, clipped_value_
 from reverie.functional.returns import gae
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
+from reverie.nets.numpy_mlp import quietly
 from reverie.nets.optim import Adam
 
 
@@ -217,6 +218,7 @@ class PPO(ActorCriticMemory):
         wanted = max(1, round(size * len(rows["weight"]))) if isinstance(size, float) else size
         return self.model.batch_rows(rows, wanted)
 
+    @quietly
     def _learn(self, rows: dict[str, Tensor], clock: Clock) -> list[Step]:
         """A gradient step on each minibatch of an epoch."""
         model = self.model.numpy
@@ -235,7 +237,7 @@ class PPO(ActorCriticMemory):
         return Step(sum(policy_losses), sum(value_losses), norm, torch.cat(log_ratios))
 
     def _losses(self, rows: dict[str, Tensor], clock: Clock, told: list[Any]) -> Iterator[Tensor]:
-        """The minibatch's loss, in as many parts as the backend wants; what is to be told of each is added to ``told``."""
+        """The minibatch's loss, in as many parts as the backend wants; what each has to tell is added to ``told``."""
         config = self.config
         for part in self.model.cut(rows, self.model.batch_rows(rows, backend.part_size(len(rows["weight"])))):
             policy, value = self.model(part)

@@ -24,8 +24,9 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import State
-from reverie.data.forecast import forecast_bytes, free_memory
+from reverie.data.forecast import forecast_bytes
 from reverie.data.normaliser import Normaliser
+from reverie.data.offline import check_fits, open_source
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
@@ -33,6 +34,7 @@ from reverie.policy import Policy
 from reverie.runs.checkpoint import CheckpointFolder
 from reverie.training.collector import Collector
 from reverie.training.evaluator import Evaluator, check_time_limit
+from reverie.training.machine import free_memory
 from reverie.training.monitor import Monitor
 from reverie.training.phases import flatten_phases
 from reverie.training.rules import Task
@@ -62,7 +64,8 @@ def choose_storage(config: RunConfig) -> RunConfig:
         return config
     specs = make_specs(config.env)
     needed = sum(forecast_bytes(buffer, specs, config.env.num_envs) for buffer in config.buffers.values())
-    storage = "memory" if needed <= free_memory() // 2 else "disk"
+    free = free_memory()
+    storage = "memory" if free is None or needed <= free // 2 else "disk"
     chosen = {name: config.buffers[name].model_copy(update={"storage": storage}) for name in open_names}
     return config.model_copy(update={"buffers": {**config.buffers, **chosen}})
 
@@ -72,6 +75,15 @@ def check_episodes_end(config: RunConfig) -> None:
     hooks = [hook.name for phase in flatten_phases(config.phases) for hook in phase.hooks]
     if "evaluate" in hooks or config.evaluate.final_episodes:
         check_time_limit(make_specs(config.env))
+
+
+def check_sources(config: RunConfig) -> None:
+    """Refuse stored data that are not there or are of another env, before there is a folder for the run."""
+    named = [source for buffer in config.buffers.values() if (source := getattr(buffer, "source", None))]
+    specs = make_specs(config.env) if named else None
+    for source in named:
+        assert specs is not None
+        check_fits(open_source(source), specs, source)
 
 
 def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:

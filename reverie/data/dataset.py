@@ -67,9 +67,9 @@ def write_dataset(
     for episode in episodes:
         writer.add(episode)
     writer.flush()
-    if not writer.returns:
+    if not writer.chunks:
         raise RunError("There is no episode to write.", "Let the run collect at least one whole episode first.")
-    dataset = Dataset(folder, specs, env, origin, writer.chunks, writer.summary(), stacked)
+    dataset = Dataset(folder, specs, env, origin, writer.chunks, writer.tally.summary(), stacked)
     description = {
         "format": FORMAT, "specs": specs.to_json(), "env": env, "origin": origin, "chunks": writer.chunks,
         "summary": dataset.summary, "stacked": stacked,
@@ -94,34 +94,18 @@ def read_dataset(folder: Path) -> Dataset:
         ) from error
 
 
-class _Writer:
-    """Gathers episodes until they fill a chunk."""
+class Tally:
+    """Sums up episodes."""
 
-    def __init__(self, folder: Path, stacked: dict[str, int]) -> None:
-        self.store = SealedStore(folder)
-        self.stacked = stacked
-        self.chunks: list[str] = []
+    def __init__(self) -> None:
         self.returns: list[float] = []
         self.lengths: list[int] = []
         self.terminated = 0
-        self._waiting: list[Row] = []
-        self._rows = 0
 
-    def add(self, episode: Row) -> None:
-        frames = {key: newest_frame(episode[key], episode[key].shape[-1] // n) for key, n in self.stacked.items()}
-        self._waiting.append(episode | frames)
-        self._rows += len(episode["reward"])
+    def count(self, episode: Row) -> None:
         self.returns.append(total_return(episode))
         self.lengths.append(len(episode["reward"]) - 1)
         self.terminated += int(episode["terminated"][-1])
-        if self._rows >= CHUNK_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._waiting:
-            name = f"rows-{len(self.chunks):08d}"
-            self.chunks.append(self.store.put(Sealed(name, concatenate(self._waiting))))
-        self._waiting, self._rows = [], 0
 
     def summary(self) -> dict[str, float]:
         returns, lengths = np.array(self.returns), np.array(self.lengths)
@@ -130,3 +114,29 @@ class _Writer:
             "return_mean": float(returns.mean()), "return_min": float(returns.min()),
             "return_max": float(returns.max()), "length_mean": float(lengths.mean()),
         }  # fmt: skip
+
+
+class _Writer:
+    """Gathers episodes until they fill a chunk."""
+
+    def __init__(self, folder: Path, stacked: dict[str, int]) -> None:
+        self.store = SealedStore(folder)
+        self.stacked = stacked
+        self.chunks: list[str] = []
+        self.tally = Tally()
+        self._waiting: list[Row] = []
+        self._rows = 0
+
+    def add(self, episode: Row) -> None:
+        frames = {key: newest_frame(episode[key], episode[key].shape[-1] // n) for key, n in self.stacked.items()}
+        self._waiting.append(episode | frames)
+        self._rows += len(episode["reward"])
+        self.tally.count(episode)
+        if self._rows >= CHUNK_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            name = f"rows-{len(self.chunks):08d}"
+            self.chunks.append(self.store.put(Sealed(name, concatenate(self._waiting))))
+        self._waiting, self._rows = [], 0

@@ -8,6 +8,7 @@ happened to the data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class EpisodeCutter:
         self._open: list[list[Row]] = [[] for _ in range(num_envs)]
 
     def cut(self, rows: Row) -> Iterator[Row]:
-        """Episodes that end among the next rows, (T * N, ...) in the order of a buffer: all envs of a moment together."""
+        """Episodes that end among the next rows, (T * N, ...), in which all envs of a moment lie together."""
         for env in range(self.num_envs):
             yield from self._cut_lane(env, {key: values[env :: self.num_envs] for key, values in rows.items()})
 
@@ -37,7 +38,7 @@ class EpisodeCutter:
         breaks = lane["is_first"].copy()
         breaks[1:] |= is_last(lane)[:-1] | (valid[1:] != valid[:-1])
         bounds = [0, *(np.flatnonzero(breaks[1:]) + 1).tolist(), len(valid)]
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for begin, end in pairwise(bounds):
             if begin == end:
                 continue
             piece = {key: values[begin:end] for key, values in lane.items() if key != "valid"}

@@ -7,10 +7,7 @@ itself it is told by examples: ``extras`` that the algorithm keeps with each row
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,21 +56,3 @@ def forecast_bytes(
 ) -> int:
     """The memory in bytes; see :func:`forecast_buffer`."""
     return forecast_buffer(config, specs, num_envs, extras, annotations, rollout_rows).memory
-
-
-def free_memory() -> int:
-    """Bytes that this process may still take: what the system calls available, within the limits of a container."""
-    limits = [_available()]
-    for folder, most, used in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current"),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        with suppress(OSError, ValueError):  # no such limit
-            limits.append(int(Path(folder, most).read_text()) - int(Path(folder, used).read_text()))
-    return max(0, min(limits))
-
-
-def _available() -> int:
-    with suppress(OSError, IndexError, ValueError):
-        return 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # systems that do not tell what is free

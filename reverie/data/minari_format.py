@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,11 @@ def _open(path: Path, name: str) -> Any:
             f"The Minari dataset '{name}' does not say which spaces its env has.",
             "Write it again with observation_space and action_space given.",
         )
-    return _import_minari().MinariDataset(os.fspath(data))
+    minari = _import_minari()
+    try:
+        return minari.MinariDataset(os.fspath(data))
+    except (ValueError, KeyError, TypeError, AssertionError, OSError) as error:
+        raise RunError(f"The Minari dataset '{name}' cannot be read: {error}") from error
 
 
 def _to_buffer(number: int, episode: Row, env: gym.Env[Any, Any], specs: Specs) -> Any:
@@ -183,3 +188,9 @@ def _leaf(space: gym.Space[Any], values: Array) -> Array:
     if values.dtype != np.uint8 or not isinstance(space, gym.spaces.Box):
         return values.astype(np.float32)
     return values[..., None] if values.ndim == 3 else values
+
+
+def minari_name(env: str, name: str) -> str:
+    """A name that Minari accepts: namespace, dataset and version."""
+    words = [re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") for word in (env.lower(), name)]
+    return f"{words[0]}/{re.sub(r'-v[0-9]+$', '', words[1])}-v0"

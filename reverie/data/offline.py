@@ -76,7 +76,7 @@ def read_episodes(text: str, specs: Specs, share: float, held_out: bool) -> Iter
 
 
 def is_held_out(number: int, share: float) -> bool:
-    """Whether an episode is kept from training. It follows from its number alone, so that all runs hold out the same."""
+    """Whether an episode is kept from training. It follows from its number, so that all runs hold out the same."""
     return derive_seed("holdout", number) < share * (1 << 31)
 
 

@@ -26,10 +26,9 @@ from reverie.core.types import NOTE, Array, Row, State, WriteBack
 from reverie.data import flags
 from reverie.data.annotations import AnnotationColumns
 from reverie.data.columns import ObservedColumns
-from reverie.data.file_columns import WIDE_BYTES, ChunkStore
 from reverie.data.episodes import lay_in_lanes
+from reverie.data.file_columns import WIDE_BYTES, ChunkStore
 from reverie.data.forecast import Forecast
-from reverie.data.offline import read_episodes
 from reverie.data.rows import row_bytes
 from reverie.data.sampler import Draw, Sampler, UniformSampler
 from reverie.data.spans import Span, find_extent, has_legal
@@ -135,6 +134,8 @@ class ReplayBuffer:
         """Add the data of the source, once in a run; hands on the rows that training may see, as they are added."""
         if self.config.source is None or self._is_filled:
             return
+        from reverie.data.offline import read_episodes
+
         self._is_filled = True
         source, share = self.config.source, self.config.holdout
         if self.holdout is not None:

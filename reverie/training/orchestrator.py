@@ -15,6 +15,7 @@ from reverie.training.failures import UpdateCall, check_finite, explain_failure
 from reverie.training.phases import Hook
 from reverie.training.scheduler import Step, StepKind
 from reverie.training.session import Session
+from reverie.training.validation import held_out_means
 
 
 class CyclePart(Protocol):
@@ -142,21 +143,8 @@ class Orchestrator:
         return 0
 
     def _validate(self, step: Step) -> int:
-        """Losses on held-out data, averaged; like an evaluation it leaves nothing behind but its metrics."""
-        session, clock = self.session, self.session.counters.clock()
-        held_out = getattr(session.buffers[step.phase.buffer], "holdout", None)
-        judge = getattr(session.algorithm, "held_out_metrics", None)
-        if held_out is None or judge is None:
-            return 0  # checked before the run began; a buffer or algorithm of the user's own may still have none
-        rng = make_generator(session.config.seed, "validate", clock.env_steps, clock.updates)
-        judged = []
-        for name, read in session.algorithm.reads.items():
-            for _ in range(_hook(step).batches or 1 if has_hook(step.phase, name) else 0):
-                batch = session.normaliser.normalise_batch(held_out.sample(read, session.collector.now, rng))
-                judged.append({f"{name}/{key}": float(value) for key, value in judge(name, batch, clock, rng).items()})
-        keys = {key: None for metrics in judged for key in metrics}
-        means = {key: float(np.mean([metrics[key] for metrics in judged if key in metrics])) for key in keys}
-        session.recorder.write_now("validate", means)
+        means = held_out_means(self.session, step.phase, _hook(step).batches or 1)
+        self.session.recorder.write_now("validate", means)
         return 0
 
     def _end_cycle(self, step: Step) -> int:

@@ -112,6 +112,8 @@ def _draw_line(axes: Any, line: Line, dashes: Any, is_small: bool) -> None:
     colour = COLOURS[line.colour % NUM_COLOURS]
     x = _drawable(line.x)
     for strength, (low, high) in zip((0.22, 0.12), line.bands, strict=False):
+        if len(x) == 1:  # there is no area
+            axes.vlines(x, _drawable(low), _drawable(high), color=colour, alpha=2 * strength, linewidth=6)
         axes.fill_between(x, _drawable(low), _drawable(high), color=colour, alpha=strength, linewidth=0)
     marker = "o" if line.has_points and len(x) <= 60 else "o" if len(x) == 1 else None
     if line.faint is not None:

@@ -22,6 +22,7 @@ from reverie.runs.report.records import (
 from reverie.runs.report.settings import Settings, read_settings
 
 LARGEST_VIDEO = 8 << 20
+ALERTS = ("alerts.jsonl", "machine_alerts.jsonl")
 VIDEOS = ("best", "last")
 MP4_MARK = b"ftyp"
 
@@ -127,10 +128,11 @@ def gather(path: Path, with_videos: bool = True) -> RunData:
         run.episodes.add(record)
     for record in Lines(path, "machine.jsonl", problems):
         run.machine.add(record)
-    for record in Lines(path, "alerts.jsonl", problems):
-        run.num_alerts += 1
-        if len(run.alerts) < MOST_ALERTS:
-            run.alerts.append(read_alert(record))
+    for name in ALERTS:
+        for record in Lines(path, name, problems):
+            run.num_alerts += 1
+            if len(run.alerts) < MOST_ALERTS:
+                run.alerts.append(read_alert(record))
     run.videos = _find_videos(run) if with_videos else []
     run.problems += _what_is_missing(run)
     return run

@@ -106,7 +106,8 @@ def test_names_of_folders_stay_words(tmp_path: Path) -> None:
 def test_alerts_are_shown(tmp_path: Path) -> None:
     path = write_run(tmp_path)
     alerts = [{"env_steps": 50, "level": "warning", "rule": "entropy", "message": "entropy is gone"}]
-    write_lines(path / "alerts.jsonl", alerts * 250)
+    write_lines(path / "alerts.jsonl", alerts * 200)
+    write_lines(path / "machine_alerts.jsonl", alerts * 50)
     run = gather(path)
     assert "The first 200 of 250." in run_page(run)
     assert '<li class="warning"><b>warning</b> entropy is gone' in run_page(run)
