@@ -9,7 +9,7 @@ PEERS := .venv-peers/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint format bench peers clean
+.PHONY: help setup train test browser lint format bench peers clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -19,8 +19,15 @@ setup: $(INSTALLED)  ## create .venv and install the package with the extras tha
 train: $(INSTALLED)  ## train PPO on CartPole-v1 to 500 (ARGS="seed=1 ..." is passed on)
 	$(BIN)/reverie train CartPole-v1:ppo $(ARGS)
 
-test: $(INSTALLED)  ## run all tests; coverage below 90 % fails
+test: $(INSTALLED) browser  ## run all tests; coverage below 90 % fails
 	$(BIN)/python -m pytest -n 2 --cov=reverie --cov-report=term-missing:skip-covered --cov-fail-under=90
+
+browser:  ## install Chromium, which tests of pages need, where this may be done; else say how
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive timeout 600 apt-get install -y -qq --no-install-recommends \
+		chromium chromium-driver; } >/dev/null 2>&1; } || \
+		echo "The tests of pages will be skipped; for them: sudo apt-get install chromium chromium-driver"
 
 lint: $(INSTALLED)  ## check style, format and types
 	$(BIN)/ruff check .

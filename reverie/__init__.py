@@ -12,18 +12,21 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reverie.api import Run, evaluate, find, load, make_config, record, resume, train, verify
+    from reverie.api import Run, evaluate, find, load, make_config, record, report, resume, train, verify
     from reverie.core.registry import register
     from reverie.policy import Agent
 
 _EXPORTS = {
-    "reverie.api": ("Run", "evaluate", "find", "load", "make_config", "record", "resume", "train", "verify"),
+    "reverie.api": ("Run", "evaluate", "find", "load", "make_config", "record", "report", "resume", "train", "verify"),
     "reverie.core.registry": ("register",),
     "reverie.policy": ("Agent",),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = ["Agent", "Run", "evaluate", "find", "load", "make_config", "record", "register", "resume", "train", "verify"]
+__all__ = [
+    "Agent", "Run", "evaluate", "find", "load", "make_config", "record", "register", "report", "resume", "train",
+    "verify",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

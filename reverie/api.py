@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from reverie.core import registry
+from reverie.core.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
+    from reverie.config.compose import Composed
     from reverie.config.schema import RunConfig
     from reverie.policy import Agent
     from reverie.runs.record import Recording
@@ -61,7 +63,14 @@ def make_config(
     spec: str, presets_and_overrides: Sequence[str] = (), seed: int | None = None, steps: int | None = None
 ) -> RunConfig:
     """The checked config of a new run, with everything ``auto`` decided."""
-    from reverie.config.build import check_episodes_end, choose_network
+    return _make_config(spec, presets_and_overrides, seed, steps)[0]
+
+
+def _make_config(
+    spec: str, presets_and_overrides: Sequence[str], seed: int | None, steps: int | None
+) -> tuple[RunConfig, Composed]:
+    """The config, and the values that it was made of with their sources."""
+    from reverie.config.build import check_episodes_end, check_sources, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
     from reverie.config.resolve import resolve_auto, set_budget
@@ -70,12 +79,14 @@ def make_config(
     words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
     composed = compose(spec, words)
     require_phases(composed, spec)
-    tree = composed.tree if steps is None else set_budget(composed.tree, steps, composed.sources)
-    config = load_config(resolve_auto(tree, composed.sources), composed.sources)
+    if steps is not None:
+        composed.tree = set_budget(composed.tree, steps, composed.sources)
+    config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)
     check_config(config, composed.sources)
-    config = choose_network(config)
+    config = choose_storage(choose_network(config))
     check_episodes_end(config)
-    return config
+    check_sources(config)
+    return config, composed
 
 
 def train(
@@ -100,19 +111,25 @@ def train(
     from reverie.runs.folder import create_run, find_run, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
+    from reverie.runs.resume import resume_in_smaller_parts
+    from reverie.runs.sources import write_sources
     from reverie.training.preflight import check_start
 
-    config = make_config(spec, presets_and_overrides, seed, steps)
+    config, composed = _make_config(spec, presets_and_overrides, seed, steps)
     backend.check_device(config.backend.device)  # before there is a folder that nothing can be trained in
     check_start(config, make_specs(config.env))
     weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
-    if weights is not None:
-        with removed_if_unwritable(folder.path):
+    with removed_if_unwritable(folder.path):
+        write_sources(folder.path, spec, config, composed)
+        if weights is not None:
             weights.save(folder.path)
     execution = Execution(config, folder, quiet)
-    with lock_run(folder.path):
-        execution.start(notes=tuple(weights.lines()) if weights is not None else ())
+    try:
+        with lock_run(folder.path):
+            execution.start(notes=tuple(weights.lines()) if weights is not None else ())
+    except OutOfMemoryError as error:
+        execution = resume_in_smaller_parts(folder, error, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
 
 
@@ -131,13 +148,16 @@ def resume(
     ``overrides`` change settings from here on.
     """
     from reverie.runs.folder import RunFolder, find_run, refuse_links
-    from reverie.runs.resume import resume_run
+    from reverie.runs.resume import resume_in_smaller_parts, resume_run
 
     folder = RunFolder(find_run(name, Path(runs_dir)))
     if not trust:
         refuse_links(folder.path)
     with trusting(trust):
-        execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
+        try:
+            execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
+        except OutOfMemoryError as error:
+            execution = resume_in_smaller_parts(folder, error, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
 
 
@@ -242,6 +262,72 @@ def record(
     with trusting(trust):
         cast = Cast.of_run(run, which, seed, sample)
         return record_file(cast, path, episodes, fps, max_frames)
+
+
+def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = None) -> Path:
+    """Write a report of one run (into its folder) or a comparison of several; the path of the page.
+
+    ``names`` are runs or patterns such as ``CartPole*``; none means the last run. ``out`` is another place.
+    """
+    from reverie.core.errors import ConfigError
+    from reverie.runs.report.choose import choose_runs, default_out
+    from reverie.runs.report.write import report_run, report_runs
+
+    paths = choose_runs(names or ("@last",), Path(runs_dir))
+    target = None if out is None else Path(out)
+    if target is not None and target.suffix != ".html":
+        raise ConfigError(f"The page '{target}' should end in .html; the text beside it will end in .md.")
+    if len(paths) == 1:
+        return report_run(paths[0], target)
+    return report_runs(paths, target or default_out(paths, Path(runs_dir)))
+
+
+def export_data(
+    target: str,
+    out: str | Path,
+    form: Literal["chunks", "minari"] = "chunks",
+    buffer: str = "main",
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> Path:
+    """Write the replay of a run, or a dataset of ours, as a dataset; where it lies."""
+    from reverie.data.dataset import DESCRIPTION, read_dataset
+    from reverie.runs.datasets import export_dataset, export_run
+    from reverie.runs.folder import find_run
+
+    with trusting(trust):
+        if (Path(target) / DESCRIPTION).exists():
+            return export_dataset(read_dataset(Path(target)), Path(out), form)
+        return export_run(find_run(target, Path(runs_dir)), Path(out), form, buffer)
+
+
+def record_data(
+    target: str,
+    out: str | Path,
+    episodes: int = 100,
+    random: bool = False,
+    which: str = "best",
+    sample: bool = True,
+    seed: int = 0,
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> Path:
+    """Write fresh episodes of a run's policy as a dataset, or of an env if ``random``; where it lies."""
+    from reverie.envs.catalogue import find_env_config
+    from reverie.runs.datasets import Player
+    from reverie.runs.folder import find_run
+
+    if random:
+        return Player.of_chance(find_env_config(target)).record(episodes, seed, Path(out))
+    with trusting(trust):
+        return Player.of_run(find_run(target, Path(runs_dir)), which, sample).record(episodes, seed, Path(out))
+
+
+def describe_data(source: str) -> dict[str, Any]:
+    """What is in a dataset: episodes, rows, returns, columns."""
+    from reverie.runs.datasets import describe
+
+    return describe(source)
 
 
 def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:

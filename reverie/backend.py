@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
@@ -25,17 +28,41 @@ class World:
 
 _device = torch.device("cpu")
 _engine = "numpy"
+_microbatches = 1
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's numbers for mallopt
 
 
-def configure(device: str, threads: int, deterministic: bool, engine: str = "numpy") -> None:
+def configure(device: str, threads: int, deterministic: bool, engine: str = "numpy", microbatches: int = 1) -> None:
     """Apply the backend section of a config; called once, before anything is built."""
-    global _device, _engine
+    global _device, _engine, _microbatches
+    _microbatches = microbatches
     _device = check_device(device)
     _engine = engine if _device.type == "cpu" else "torch"
-    torch.set_num_threads(threads)
+    set_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
+    # Else every fresh tensor is filled before it is written: a twentieth of an update, for memory that nobody reads.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    _keep_freed_memory()
     if deterministic and _device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep big blocks instead of giving them back to the system after every use.
+
+    Each fresh block costs a page fault per 4 kB when it is first written: an update on images took 3.5 s instead of
+    2.5 s for nothing else. Elsewhere than on glibc nothing happens.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_MMAP_MAX, 0)
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def set_threads(count: int) -> None:
+    """For torch and for numpy's BLAS, whose own default is all cores: far slower for small networks."""
+    torch.set_num_threads(count)
+    threadpool_limits(count, user_api="blas")
 
 
 def device() -> torch.device:
@@ -55,6 +82,11 @@ def device_usage() -> dict[str, float]:
     with suppress(Exception):  # needs the driver's library, whose absence shows in several ways
         usage["usage/gpu_percent"] = float(torch.cuda.utilization(_device))
     return usage
+
+
+def part_size(rows: int) -> int:
+    """Rows of a batch that torch works on at a time; the gradients of all parts add up to that of the batch."""
+    return -(-rows // _microbatches)
 
 
 def engine() -> str:

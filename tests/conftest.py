@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,14 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reverie.runs.report import write as reports
+
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["REVERIE_CACHE"] = os.path.join(tempfile.gettempdir(), f"reverie-tests-{os.getuid()}")
 
+REPORT_FINISHED = reports.report_finished
 EXTRAS = {
     "atari": "ale_py",
     "box2d": "Box2D",
     "crafter": "crafter",
-    "dm_control": "dm_control",
+    "dmc": "dm_control",
+    "minari": "minari",
     "minigrid": "minigrid",
     "mujoco": "mujoco",
     "tensorboard": "tensorboard",
@@ -28,12 +33,17 @@ EXTRAS = {
     "wandb": "wandb",
 }
 """The module that shows whether an optional extra is installed."""
+PROGRAMS = {"browser": ("chromium", "chromedriver")}
+"""The same for what is no Python package."""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         (extra,) = marker.args
-        if importlib.util.find_spec(EXTRAS[extra]) is None:
+        if extra in PROGRAMS:
+            if not all(map(shutil.which, PROGRAMS[extra])):
+                pytest.skip(f"needs the extra '{extra}' ({' and '.join(PROGRAMS[extra])} on the PATH: make {extra})")
+        elif importlib.util.find_spec(EXTRAS[extra]) is None:
             pytest.skip(f"needs the extra '{extra}' (pip install 'reverie[{extra}]')")
 
 
@@ -55,6 +65,20 @@ def _no_videos_by_default() -> Iterator[None]:
         patch.setattr("reverie.config.resolve.can_film", lambda env: False)
         patch.setattr("reverie.runs.videos.can_film", lambda env: False)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _runs_without_reports() -> Iterator[None]:
+    """Reports at the end of the many small runs would take longer than the runs; ``real_reports`` brings them back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reports, "report_finished", lambda run: run / "report.html")
+        yield
+
+
+@pytest.fixture
+def real_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of this test write their report, as they do everywhere else."""
+    monkeypatch.setattr(reports, "report_finished", REPORT_FINISHED)
 
 
 @pytest.fixture

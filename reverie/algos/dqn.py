@@ -7,7 +7,7 @@ the head's kind (scalar, categorical, quantile), and priorities in the buffer, w
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ from reverie.functional.gradients import huber_gradient
 from reverie.functional.returns import first_n_step
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.networks import make_network
-from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
+from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
 from reverie.nets.optim import Adam, flatten
 from reverie.nets.q_heads import NoisyLinear, ScalarHead
 
@@ -164,6 +164,7 @@ class DQN:
     Config = DQNConfig
     hooks = ("update",)
     uses_priorities = True
+    uses_microbatches = True
 
     def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator) -> None:
         if specs.action.kind != "discrete":
@@ -227,18 +228,33 @@ class DQN:
     def _learn(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:
         self.online.draw_noise(rng)
         self.target.draw_noise(rng)
-        start, reached = backend.to_tensors(steps.start), backend.to_tensors(steps.reached)
-        rows = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
-        chosen = _pick(self.online(start), rows["action"])
-        with torch.no_grad():
-            following = self._following(reached)
-        losses = self.online.head.loss(chosen, following, rows["reward"], rows["discount"])
-        loss = torch.dot(losses, rows["share"])
-        norm = self.optimizer.step(loss, self.config.learning_rate.at(clock), self.config.max_grad_norm)
-        with torch.no_grad():
-            value = torch.dot(self.online.head.values(chosen.unsqueeze(1)).squeeze(1), rows["weight"])
-        return Learnt(loss.detach(), value, norm, losses.detach())
+        told: list[tuple[Tensor, Tensor, Tensor]] = []
+        parts = self._losses(steps, told)
+        norm = self.optimizer.step(parts, self.config.learning_rate.at(clock), self.config.max_grad_norm)
+        loss, value, losses = zip(*told, strict=True)
+        return Learnt(sum(loss), sum(value), norm, torch.cat(losses))
 
+    def _losses(self, steps: Steps, told: list[Any]) -> Iterator[Tensor]:
+        """The batch's loss, in as many parts as the backend wants; what is to be told of each is added to ``told``."""
+        size = backend.part_size(len(steps.action))
+        for begin in range(0, len(steps.action), size):
+            part = slice(begin, begin + size)
+            start, reached = (
+                backend.to_tensors({key: value[part] for key, value in side.items()})
+                for side in (steps.start, steps.reached)
+            )
+            rows = backend.to_tensors({name: getattr(steps, name)[part] for name in Steps._fields[2:]})
+            chosen = _pick(self.online(start), rows["action"])
+            with torch.no_grad():
+                following = self._following(reached)
+            losses = self.online.head.loss(chosen, following, rows["reward"], rows["discount"])
+            loss = torch.dot(losses, rows["share"])
+            with torch.no_grad():
+                value = torch.dot(self.online.head.values(chosen.unsqueeze(1)).squeeze(1), rows["weight"])
+            told.append((loss.detach(), value, losses.detach()))
+            yield loss
+
+    @quietly
     def _learn_by_numpy(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:
         """The same for plain networks, with the gradients written out."""
         assert self.numpy is not None
@@ -284,6 +300,19 @@ class DQN:
         self.load_policy_state(state["online"])
         backend.load_module_state(self.target, state["target"])
         self.optimizer.load_state(state["optimizer"])
+
+    @torch.no_grad()
+    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
+        """The loss on data that were kept from training, without noise in the layers."""
+        self.online.draw_noise(None)
+        self.target.draw_noise(None)
+        steps = self._steps(batch)
+        start, reached = backend.to_tensors(steps.start), backend.to_tensors(steps.reached)
+        rows = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
+        chosen = _pick(self.online(start), rows["action"])
+        losses = self.online.head.loss(chosen, self._following(reached), rows["reward"], rows["discount"])
+        value = torch.dot(self.online.head.values(chosen.unsqueeze(1)).squeeze(1), rows["weight"])
+        return {"loss": float(torch.dot(losses, rows["weight"])), "value": float(value)}
 
 
 def _pick(output: Tensor, action: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ Departures from common implementations:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from reverie.functional.gradients import clipped_policy_gradient, clipped_value_
 from reverie.functional.returns import gae
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
+from reverie.nets.numpy_mlp import quietly
 from reverie.nets.optim import Adam
 
 
@@ -110,6 +111,7 @@ class PPO(ActorCriticMemory):
     Config = PPOConfig
     hooks = ("update",)
     uses_memory = True
+    uses_microbatches = True
 
     def __init__(self, config: PPOConfig, specs: Specs, rng: np.random.Generator) -> None:
         self.config = config
@@ -216,6 +218,7 @@ class PPO(ActorCriticMemory):
         wanted = max(1, round(size * len(rows["weight"]))) if isinstance(size, float) else size
         return self.model.batch_rows(rows, wanted)
 
+    @quietly
     def _learn(self, rows: dict[str, Tensor], clock: Clock) -> list[Step]:
         """A gradient step on each minibatch of an epoch."""
         model = self.model.numpy
@@ -227,17 +230,26 @@ class PPO(ActorCriticMemory):
 
     def _step(self, rows: dict[str, Tensor], clock: Clock) -> Step:
         """One gradient step on one minibatch."""
-        config, share = self.config, rows["share"]
-        policy, value = self.model(rows)
-        log_ratio = policy.log_prob(rows["action"]) - rows["log_prob"]
-        surrogate = losses.clipped_policy_loss(log_ratio, rows["advantage"], config.clip.at(clock))
-        errors = losses.clipped_value_loss(value, rows["value"], rows["target"], config.value_clip)
-        policy_loss, value_loss = torch.dot(surrogate, share), torch.dot(errors, share)
-        loss = policy_loss + config.value_weight * value_loss
-        if config.entropy_weight:
-            loss = loss - config.entropy_weight * torch.dot(policy.entropy(), share)
-        norm = self.optimizer.step(loss, config.learning_rate.at(clock), config.max_grad_norm)
-        return Step(policy_loss.detach(), value_loss.detach(), norm, log_ratio.detach())
+        told: list[tuple[Tensor, Tensor, Tensor]] = []
+        parts = self._losses(rows, clock, told)
+        norm = self.optimizer.step(parts, self.config.learning_rate.at(clock), self.config.max_grad_norm)
+        policy_losses, value_losses, log_ratios = zip(*told, strict=True)
+        return Step(sum(policy_losses), sum(value_losses), norm, torch.cat(log_ratios))
+
+    def _losses(self, rows: dict[str, Tensor], clock: Clock, told: list[Any]) -> Iterator[Tensor]:
+        """The minibatch's loss, in as many parts as the backend wants; what each has to tell is added to ``told``."""
+        config = self.config
+        for part in self.model.cut(rows, self.model.batch_rows(rows, backend.part_size(len(rows["weight"])))):
+            policy, value = self.model(part)
+            log_ratio = policy.log_prob(part["action"]) - part["log_prob"]
+            surrogate = losses.clipped_policy_loss(log_ratio, part["advantage"], config.clip.at(clock))
+            errors = losses.clipped_value_loss(value, part["value"], part["target"], config.value_clip)
+            policy_loss, value_loss = torch.dot(surrogate, part["share"]), torch.dot(errors, part["share"])
+            loss = policy_loss + config.value_weight * value_loss
+            if config.entropy_weight:
+                loss = loss - config.entropy_weight * torch.dot(policy.entropy(), part["share"])
+            told.append((policy_loss.detach(), value_loss.detach(), log_ratio.detach()))
+            yield loss
 
     def _numpy_step(self, model: NumpyActorCritic, rows: dict[str, Array], clock: Clock) -> Step:
         """The same step with the gradients written out."""

@@ -45,7 +45,7 @@ from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation, make_mlp
 from reverie.nets.networks import make_network
 from reverie.nets.numpy_distributions import NumpySquashedGaussian
-from reverie.nets.numpy_mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers
+from reverie.nets.numpy_mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers, quietly
 from reverie.nets.optim import Adam, flatten
 
 LOG_STD = (-20.0, 2.0)
@@ -303,6 +303,7 @@ class SAC:
             "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
         }  # fmt: skip
 
+    @quietly
     def _learn_by_numpy(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
         """The same for vectors and continuous actions, with the gradients written out."""
         networks, learning_rate = self.numpy, self.config.learning_rate.at(clock)

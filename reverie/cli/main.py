@@ -8,7 +8,7 @@ import sys
 import typer
 from rich.console import Console
 
-from reverie.cli import config, envs, evaluate, play, resume, train
+from reverie.cli import config, data, envs, evaluate, play, report, resume, train
 from reverie.core.errors import ReverieError
 
 app = typer.Typer(
@@ -25,8 +25,10 @@ app.command("play")(play.play)
 app.command("record")(play.record)
 app.command("resume")(resume.resume)
 app.command("verify")(resume.verify)
+app.command("report")(report.report)
 app.add_typer(config.app, name="config")
 app.add_typer(envs.app, name="envs")
+app.add_typer(data.app, name="data")
 
 
 def run() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from typing import cast
 
 from reverie import backend
 from reverie.config.fields import networks_of
@@ -12,19 +17,24 @@ from reverie.config.schema import RunConfig
 from reverie.config.tree import get, put
 from reverie.config.validate import load_config
 from reverie.core import registry
+from reverie.core.config import ComponentConfig
 from reverie.core.contracts import Algorithm, Buffer, Controller, Vector
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
 from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import State
+from reverie.data.forecast import forecast_bytes
 from reverie.data.normaliser import Normaliser
+from reverie.data.offline import check_fits, open_source
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
 from reverie.policy import Policy
+from reverie.runs.checkpoint import CheckpointFolder
 from reverie.training.collector import Collector
 from reverie.training.evaluator import Evaluator, check_time_limit
+from reverie.training.machine import free_memory
 from reverie.training.monitor import Monitor
 from reverie.training.phases import flatten_phases
 from reverie.training.rules import Task
@@ -47,6 +57,19 @@ def choose_network(config: RunConfig) -> RunConfig:
     return load_config(tree)
 
 
+def choose_storage(config: RunConfig) -> RunConfig:
+    """The config with ``storage: auto`` of buffers decided: memory, if all of them fit into half of what is free."""
+    open_names = [name for name, buffer in config.buffers.items() if getattr(buffer, "storage", "") == "auto"]
+    if not open_names:
+        return config
+    specs = make_specs(config.env)
+    needed = sum(forecast_bytes(buffer, specs, config.env.num_envs) for buffer in config.buffers.values())
+    free = free_memory()
+    storage = "memory" if free is None or needed <= free // 2 else "disk"
+    chosen = {name: config.buffers[name].model_copy(update={"storage": storage}) for name in open_names}
+    return config.model_copy(update={"buffers": {**config.buffers, **chosen}})
+
+
 def check_episodes_end(config: RunConfig) -> None:
     """Refuse a run that evaluates on an env without a time limit, before there is a folder for it."""
     hooks = [hook.name for phase in flatten_phases(config.phases) for hook in phase.hooks]
@@ -54,10 +77,21 @@ def check_episodes_end(config: RunConfig) -> None:
         check_time_limit(make_specs(config.env))
 
 
-def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
-    """All parts of a run, none of them started."""
+def check_sources(config: RunConfig) -> None:
+    """Refuse stored data that are not there or are of another env, before there is a folder for the run."""
+    named = [source for buffer in config.buffers.values() if (source := getattr(buffer, "source", None))]
+    specs = make_specs(config.env) if named else None
+    for source in named:
+        assert specs is not None
+        check_fits(open_source(source), specs, source)
+
+
+def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:
+    """All parts of a run, none of them started; ``run`` is its folder, for buffers that keep rows on disk."""
     settings = config.backend
-    backend.configure(settings.device, settings.threads, settings.deterministic, settings.engine)
+    backend.configure(
+        settings.device, settings.threads, settings.deterministic, settings.engine, settings.microbatches
+    )  # fmt: skip
     specs = make_specs(config.env)
     streams = Streams(config.seed)
     counters = Counters(horizon_steps=config.horizon_steps)
@@ -76,7 +110,7 @@ def build(config: RunConfig, sinks: Sequence[Sink] = ()) -> Session:
         scheduler=Scheduler(config.phases, reads, config.evaluate.warmup_steps),
         algorithm=algorithm,
         normaliser=normaliser,
-        buffers=_make_buffers(config, specs),
+        buffers=_make_buffers(config, specs, run),
         vector=vector,
         collector=Collector(vector, policy, counters, recorder, streams),
         recorder=recorder,
@@ -123,11 +157,18 @@ def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams) -> Algori
     return algorithm
 
 
-def _make_buffers(config: RunConfig, specs: Specs) -> dict[str, Buffer]:
-    return {
-        name: registry.load("buffer", buffer.kind)(buffer, specs, config.env.num_envs)
-        for name, buffer in config.buffers.items()
-    }
+def _make_buffers(config: RunConfig, specs: Specs, run: Path | None) -> dict[str, Buffer]:
+    def make(buffer: ComponentConfig) -> Buffer:
+        made = registry.load("buffer", buffer.kind)
+        if getattr(buffer, "storage", "memory") != "disk":
+            return cast(Buffer, made(buffer, specs, config.env.num_envs))
+        folder = run or Path(tempfile.mkdtemp(prefix="reverie-rows-"))
+        on_disk: Buffer = made(buffer, specs, config.env.num_envs, CheckpointFolder(folder).store)
+        if run is None:  # a session without a folder, as in scripts: its rows go with it
+            weakref.finalize(on_disk, shutil.rmtree, folder, ignore_errors=True)
+        return on_disk
+
+    return {name: make(buffer) for name, buffer in config.buffers.items()}
 
 
 def _make_factories(config: RunConfig, specs: Specs, streams: Streams) -> Factories:

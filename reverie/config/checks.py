@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from reverie.config.fields import networks_of
-from reverie.config.hook_checks import Findings, check_hook, check_interval, has_hook, has_update
+from reverie.config.hook_checks import ORCHESTRATED, Findings, check_hook, check_interval, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
 from reverie.config.schema import RunConfig
 from reverie.config.tree import leaves
@@ -27,7 +27,7 @@ def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) ->
     """Raise one ConfigError with everything that does not fit together."""
     findings = [
         *_check_phases(config), *_check_order_of_data(config), *_check_early_stop(config), *_check_priorities(config),
-        *_check_memory(config),
+        *_check_memory(config), *_check_holdout(config),
     ]  # fmt: skip
     if findings:
         known = sources or {}
@@ -144,18 +144,38 @@ def _check_until(place: _Place) -> Findings:
 
 def _check_order_of_data(config: RunConfig) -> Findings:
     """An update needs an earlier collect into its buffer, in this cycle or in an earlier phase."""
-    filled: set[str] = set()
+    filled = {name for name, buffer in config.buffers.items() if getattr(buffer, "source", None)}
     for place in _places(config.phases):
         phase = place.phase
         for index, hook in enumerate(phase.hooks):
             if hook.name == "collect":
                 filled.add(phase.buffer)
-            elif hook.name != "evaluate" and phase.type == "online" and phase.buffer not in filled:
+            elif hook.name not in ORCHESTRATED and phase.buffer not in filled:
                 what = f"{hook.name} comes before there can be data in buffer '{phase.buffer}'"
                 fix = "Put a collect hook before it, or a phase that fills the buffer before this one."
+                if phase.type == "offline":
+                    fix = f"Name stored data: buffers.{phase.buffer}.source=DIR; reverie data export makes some."
                 yield f"{place.key}.hooks.{index}.{hook.name}", what, fix
         if "buffer" not in phase.keep:
             filled.discard(phase.buffer)
+
+
+def _check_holdout(config: RunConfig) -> Findings:
+    """Holding data out and judging them belong together."""
+    for name, buffer in config.buffers.items():
+        if getattr(buffer, "holdout", 0) and not getattr(buffer, "source", None):
+            what, fix = "only episodes of a source can be held out", f"Set buffers.{name}.source=DIR, or holdout=0."
+            yield f"buffers.{name}.holdout", what, fix
+    has_judge = hasattr(registry.load("algorithm", config.algorithm.kind), "held_out_metrics")
+    for place in _places(config.phases):
+        if not has_hook(place.phase, "validate"):
+            continue
+        index = next(i for i, hook in enumerate(place.phase.hooks) if hook.name == "validate")
+        key, name = f"{place.key}.hooks.{index}.validate", place.phase.buffer
+        if not has_judge:
+            yield key, f"{config.algorithm.kind} has no losses for held-out data", "Remove the hook."
+        elif not getattr(config.buffers.get(name), "holdout", 0):
+            yield key, f"buffer '{name}' holds nothing out", f"Set buffers.{name}.holdout=0.1, or remove the hook."
 
 
 def _check_early_stop(config: RunConfig) -> Findings:

@@ -10,9 +10,9 @@ from reverie.training.phases import Hook, Phase
 Findings = Iterator[tuple[str, str, str]]
 """Dotted key, what is wrong, how to put it right."""
 
-ORCHESTRATED = ("collect", "evaluate")
+ORCHESTRATED = ("collect", "evaluate", "validate")
 INTERVALS = ("every_steps", "every_updates", "every_cycles")
-AMOUNTS = {"collect": ("rows", "episodes"), "evaluate": ("episodes",)}
+AMOUNTS = {"collect": ("rows", "episodes"), "evaluate": ("episodes",), "validate": ("batches",)}
 UPDATE_AMOUNTS = ("updates", "train_ratio", "updates_per_step")
 
 
@@ -23,7 +23,7 @@ def check_hook(key: str, hook: Hook, offered: tuple[str, ...], num_envs: int) ->
         yield key, f"the algorithm has no hook '{hook.name}'", fix
         return
     allowed = AMOUNTS.get(hook.name, UPDATE_AMOUNTS)
-    given = [name for name in ("rows", "episodes", *UPDATE_AMOUNTS) if getattr(hook, name) is not None]
+    given = [name for name in ("rows", "episodes", "batches", *UPDATE_AMOUNTS) if getattr(hook, name) is not None]
     for name in given:
         if name not in allowed:
             yield (

@@ -68,12 +68,20 @@ def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tre
     _expand_schedules(tree)
     tree["log"]["every_steps"] = config.log.every_steps or round_up(max(1, budget // LOG_LINES))
     tree["checkpoint"]["every_steps"] = config.checkpoint.every_steps or round_up(max(1, budget // CHECKPOINTS))
+    updates = update_budget(config.phases)
+    if updates and not config.checkpoint.every_updates:  # phases without env steps would never be saved
+        tree["checkpoint"]["every_updates"] = round_up(max(1, updates // CHECKPOINTS))
     return tree
 
 
 def step_budget(phases: tuple[Phase, ...]) -> int:
     """Env steps that the phases ask for, loops unrolled."""
     return sum(phase.duration_steps or 0 for phase in flatten_phases(phases))
+
+
+def update_budget(phases: tuple[Phase, ...]) -> int:
+    """Updates of phases that are counted in them, loops unrolled."""
+    return sum(phase.duration_updates or 0 for phase in flatten_phases(phases))
 
 
 def set_budget(tree: Tree, steps: int, sources: Mapping[str, str] | None = None) -> Tree:

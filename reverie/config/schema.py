@@ -40,6 +40,9 @@ class BackendConfig(Config):
     engine: Literal["auto", "numpy", "torch"] = "auto"
     """What fully connected networks run on: numpy, which is several times faster for small ones on a CPU, or torch.
     Other networks always use torch. auto takes numpy on a CPU."""
+    microbatches: int = Field(1, ge=1)
+    """Parts into which PPO and DQN cut every batch for torch, adding up the gradients: more parts, less memory. Doubled
+    by itself when memory runs out."""
     deterministic: bool = True
     """Refuse operations whose result depends on timing."""
 
@@ -61,6 +64,8 @@ class LogConfig(Config):
     """How metrics are shown, by patterns of their names; added after the shipped rules."""
     show: tuple[str, ...] = ()
     """Which metrics the live table shows, by patterns such as collect/*; all if there is none."""
+    report: bool = True
+    """Write report.html and report.md into the run folder when the run ends."""
 
     def all_loggers(self) -> list[ComponentConfig]:
         """The sinks that are switched on, the short forms first."""
@@ -95,7 +100,7 @@ class VideoConfig(Config):
 
     enabled: Literal["auto"] | bool = "auto"
     """auto: if the extra video is installed and the env draws pictures."""
-    every_evaluations: int = Field(10, ge=0)
+    every_evaluations: int = Field(0, ge=0)
     """Evaluations between two videos while the run trains; 0 makes them only at its end."""
     max_frames: int = Field(1000, ge=1)
     """Frames after which a video ends, even if its episode goes on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,8 +91,16 @@ class ActorCritic(nn.Module):
 
     def unroll(self, batch: Mapping[str, Tensor]) -> tuple[Distribution, Tensor]:
         """Rows (B, T + 1): the policy in all but the last of each stretch (B * T), values of all (B, T + 1)."""
-        values = self.value({key: batch[key].flatten(0, 1) for key in observation_keys(batch)})
-        return self.policy(self.inputs(batch)), values.unflatten(0, batch["is_first"].shape)
+        flat = {key: batch[key].flatten(0, 1) for key in observation_keys(batch)}
+        values = self._in_parts(self.value, flat).unflatten(0, batch["is_first"].shape)
+        return self.action_head(self._in_parts(self.actor_trunk, self.inputs(batch))), values
+
+    def _in_parts(self, network: Callable[..., Tensor], rows: Mapping[str, Tensor]) -> Tensor:
+        """What a network makes of rows, as many at a time as the backend wants."""
+        size = backend.part_size(len(next(iter(rows.values()))))
+        columns = {key: value.split(size) for key, value in rows.items()}
+        parts = [dict(zip(columns, part, strict=True)) for part in zip(*columns.values(), strict=True)]
+        return torch.cat([network(part) for part in parts])
 
     def inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What :meth:`forward` needs to know of all but the last row of each stretch (B * T)."""

@@ -34,6 +34,10 @@ class TrainingError(ReverieError):
     """Training had to stop: a loss is not finite, an environment keeps crashing."""
 
 
+class OutOfMemoryError(TrainingError):
+    """An update needs more memory than there is."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence that names the closest known words, or lists them when none is close."""
     known = sorted(known)

@@ -44,6 +44,8 @@ class Window(Read):
     length: int
     pad_before: int = 0
     pad_after: int = 0
+    context: int = 0
+    """Rows ahead of each stretch that say where it starts; they come with it and do not count as replayed."""
 
     @property
     def rows(self) -> int:

@@ -18,6 +18,7 @@ from reverie.core.errors import ConfigError, nearest
 _TABLE: dict[str, dict[str, str]] = {
     "algorithm": {
         "dqn": "reverie.algos.dqn.DQN",
+        "dreamer": "reverie.algos.dreamer.Dreamer",
         "ppo": "reverie.algos.ppo.PPO",
         "qlearning": "reverie.algos.qlearning.QLearning",
         "reinforce": "reverie.algos.reinforce.Reinforce",
@@ -41,6 +42,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "tensorboard": "reverie.log.tensorboard.TensorBoardSink",
         "wandb": "reverie.log.wandb.WandbSink",
     },
+    "model": {
+        "rssm": "reverie.models.world_model.WorldModel",
+    },
     "network": {
         "auto": "reverie.nets.encoders.AutoNetwork",
         "mlp": "reverie.nets.encoders.MLP",
@@ -53,11 +57,17 @@ _TABLE: dict[str, dict[str, str]] = {
     "optimizer": {
         "adam": "reverie.nets.optim.Adam",
         "adamw": "reverie.nets.optim.AdamW",
+        "laprop": "reverie.nets.laprop.LaProp",
     },
     "q_head": {
         "scalar": "reverie.nets.q_heads.ScalarHead",
         "categorical": "reverie.nets.q_heads.CategoricalHead",
         "quantile": "reverie.nets.q_heads.QuantileHead",
+    },
+    "return_scale": {
+        "deviation": "reverie.nets.scaling.DeviationScale",
+        "none": "reverie.nets.scaling.NoScale",
+        "percentile": "reverie.nets.scaling.PercentileScale",
     },
     "sampler": {
         "mixture": "reverie.data.mixture.MixtureSampler",

@@ -12,6 +12,7 @@ envs is a flat dict of arrays with leading axis N:
 ``action``          what the agent did in answer to this observation; unused in the last row of an episode
 ``log/*``           numbers from the env's ``info`` (regret, success) that no agent sees
 *extras*            whatever the algorithm wants to keep with the row
+``note/*``          extras that updates may replace later by a write-back (latents)
 ``carry/*``         extras of which a rollout keeps only its first row's: the carry it was started with
 ==================  =====================================================================
 
@@ -39,6 +40,8 @@ State = dict[str, Any]
 :class:`Sealed` arrays."""
 
 CARRY = "carry/"
+NOTE = "note/"
+"""Begins the names of extras that updates may replace."""
 ARRIVING = ("reward", "is_first", "terminated", "truncated")
 
 
@@ -76,22 +79,32 @@ class Update:
     write_back: WriteBack | None = None
 
 
-@dataclass(frozen=True)
 class Sealed:
     """Arrays in a state that will never change again: checkpoints write them once and share them."""
 
-    name: str
-    arrays: Row
+    def __init__(self, name: str, arrays: Row) -> None:
+        self.name = name
+        self._arrays = arrays
+
+    @property
+    def arrays(self) -> Row:
+        """The arrays by name. Kinds that lie on disk read them anew each time, so ask once and let go."""
+        return self._arrays
 
     @cached_property
     def digest(self) -> str:
         """Changes with any bit of the content."""
-        total = blake2b(digest_size=16)
-        for key in sorted(self.arrays):
-            array = np.ascontiguousarray(self.arrays[key])
-            total.update(f"{key} {array.dtype} {array.shape}".encode())
-            total.update(array.data)
-        return total.hexdigest()
+        return digest_arrays(self.arrays)
+
+
+def digest_arrays(arrays: Mapping[str, Array]) -> str:
+    """A hash of names, types, shapes and content."""
+    total = blake2b(digest_size=16)
+    for key in sorted(arrays):
+        array = np.ascontiguousarray(arrays[key])
+        total.update(f"{key} {array.dtype} {array.shape}".encode())
+        total.update(array.data)
+    return total.hexdigest()
 
 
 def observation_keys(row: Mapping[str, Any]) -> list[str]:

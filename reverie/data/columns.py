@@ -1,4 +1,4 @@
-"""Columns of stored rows: those observed, which never change, and those annotated, which updates write.
+"""Columns of stored rows as they were observed, which never change.
 
 Each column is one flat ring array, so a sample is one ``take`` per column however many rows there are. A row's
 id is ``vector step * num_envs + env``, counted for ever; its place in the ring is the id modulo the ring's size.
@@ -7,26 +7,29 @@ Checkpoints see the ring as chunks. A full chunk goes out as one :class:`Sealed`
 Usually that would be a trap, since the ring comes round. Here a chunk is dropped as a whole before its first row
 is overwritten, and if its Sealed was handed out, that gets a copy of its own then. So its content never changes,
 memory is not doubled, and a checkpoint costs only the chunks that are new.
+
+Given a store, wide columns lie in its files (:mod:`reverie.data.file_columns`); rows, ids and chunks are the same.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
 from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Array, Row, Sealed, State
+from reverie.data.file_columns import WIDE_BYTES, ChunkStore, FileColumns
 from reverie.data.flags import RowFlags
 
 
 class ObservedColumns:
     """The newest rows of ``num_envs`` envs, in ``num_chunks`` chunks of ``chunk_steps`` vector steps."""
 
-    def __init__(self, num_envs: int, chunk_steps: int, num_chunks: int) -> None:
+    def __init__(self, num_envs: int, chunk_steps: int, num_chunks: int, store: ChunkStore | None = None) -> None:
         self.num_envs = num_envs
         self.chunk_steps = chunk_steps
+        self.num_chunks = num_chunks
         self.capacity_steps = chunk_steps * num_chunks
         self.capacity_rows = self.capacity_steps * num_envs
         self.oldest = 0
@@ -35,12 +38,19 @@ class ObservedColumns:
         """The vector step behind the newest one."""
         self.flags = RowFlags(self)
         """What samples may lie on, by place: see :mod:`reverie.data.flags`."""
+        self._store = store
+        self._examples: Row = {}  # no rows of each column, in their order
         self._columns: Row = {}
+        self._wide: FileColumns | None = None
         self._sealed: dict[int, Sealed] = {}
 
     def __len__(self) -> int:
         """Rows kept, over all envs."""
         return (self.end - self.oldest) * self.num_envs
+
+    @property
+    def _chunk_rows(self) -> int:
+        return self.chunk_steps * self.num_envs
 
     @property
     def newest(self) -> int:
@@ -50,7 +60,7 @@ class ObservedColumns:
     @property
     def keys(self) -> list[str]:
         """Names of the columns; none before the first row."""
-        return list(self._columns)
+        return list(self._examples)
 
     @property
     def ids(self) -> Array:
@@ -59,12 +69,12 @@ class ObservedColumns:
 
     @property
     def row_bytes(self) -> int:
-        """Memory of one row of one env; 0 before the first row."""
+        """Memory of one row of one env, without what lies in files; 0 before the first row."""
         return sum(column[:1].nbytes for column in self._columns.values())
 
     def append(self, row: Row) -> slice | None:
         """Store one row of every env; the places whose rows had to go for it, if any had to."""
-        if not self._columns:
+        if not self._examples:
             self._allocate({key: np.asarray(value) for key, value in row.items()})
         values = self._checked(row)
         dropped = self._drop_oldest() if self.end - self.oldest == self.capacity_steps else None
@@ -72,6 +82,10 @@ class ObservedColumns:
         for key, column in self._columns.items():
             column[begin : begin + self.num_envs] = values[key]
         self.end += 1
+        if self._wide is not None:
+            self._wide.fill(begin % self._chunk_rows, values)
+            if self.end % self.chunk_steps == 0:
+                self._write_chunk(self.end // self.chunk_steps - 1)
         return dropped
 
     def holds(self, ids: Array) -> Array:
@@ -94,7 +108,7 @@ class ObservedColumns:
     def gather(self, ids: Array, keys: Iterable[str] | None = None) -> Row:
         """Rows by id, with the leading axes of ``ids``; ids that are not stored give arbitrary values."""
         places = self.places(ids)
-        return {key: self._columns[key].take(places, axis=0) for key in (self._columns if keys is None else keys)}
+        return {key: self._take(key, places) for key in (self._examples if keys is None else keys)}
 
     def slices(self, begin: int, end: int) -> list[slice]:
         """The places of the vector steps from ``begin`` up to below ``end``: one stretch, or two around the ring."""
@@ -104,8 +118,12 @@ class ObservedColumns:
 
     def clear(self) -> None:
         """Forget all rows. Ids go on, so that an id of before never means a row of after."""
+        self._examples = {}
         self._columns = {}  # let go, not overwritten: chunks handed out before keep their content
         self._sealed = {}
+        if self._wide is not None:
+            self._wide.clear()
+        self._wide = None
         self.flags.clear()
         self.oldest = self.end = -(-self.end // self.chunk_steps) * self.chunk_steps
 
@@ -113,10 +131,10 @@ class ObservedColumns:
         """Full chunks as the same Sealed each time, the growing one as copies."""
         full = range(self.oldest // self.chunk_steps, self.end // self.chunk_steps)
         is_growing = self.end % self.chunk_steps > 0
-        tail = {key: column[self._tail()].copy() for key, column in self._columns.items()} if is_growing else {}
+        tail = {key: values.copy() for key, values in self._views(self._tail()).items()} if is_growing else {}
         return {
             "num_envs": self.num_envs, "chunk_steps": self.chunk_steps, "oldest": self.oldest, "end": self.end,
-            "keys": self.keys, "chunks": [self._seal(number) for number in full], "tail": tail,
+            "keys": self.keys, "chunks": [self._hand_out(number) for number in full], "tail": tail,
         }  # fmt: skip
 
     def load_state(self, state: State) -> None:
@@ -128,34 +146,39 @@ class ObservedColumns:
             rows = chunks[0].arrays if chunks else state["tail"]
             self._allocate({key: rows[key] for key in state["keys"]})  # files have an order of their own
         for number, saved in enumerate(chunks, self.oldest // self.chunk_steps):
-            self._fill(self._chunk(number), saved.arrays)
-            # Taken over: hashing a big buffer again would delay the first checkpoint after a resume.
-            vars(self._seal(number))["digest"] = saved.digest
-        self._fill(self._tail(), state["tail"])
+            self._take_over(number, saved)
+        for key, values in self._views(self._tail()).items() if state["tail"] else ():
+            values[:] = state["tail"][key]
 
     def _allocate(self, rows: Row) -> None:
         """Rings for rows like these; the system hands out their memory only as it is filled."""
+        self._examples = {key: values[:0] for key, values in rows.items()}
+        wide = {key: values for key, values in rows.items() if self._store and values[:1].nbytes > WIDE_BYTES}
         try:
             self._columns = {
-                key: np.empty((self.capacity_rows, *values.shape[1:]), values.dtype) for key, values in rows.items()
+                key: np.empty((self.capacity_rows, *values.shape[1:]), values.dtype)
+                for key, values in rows.items()
+                if key not in wide
             }
+            if self._store is not None and wide:
+                self._wide = FileColumns(self._store, self._chunk_rows, wide)
         except MemoryError as error:
             needed = sum(values[:1].nbytes for values in rows.values()) * self.capacity_rows
             raise TrainingError(
                 f"A buffer of {self.capacity_rows:,} rows needs {needed / 1e9:.1f} GB, more than there is.",
-                "Lower the buffer's capacity, or make the observations smaller.",
+                "Lower the buffer's capacity, set its storage to disk, or make the observations smaller.",
             ) from error
 
     def _checked(self, row: Row) -> Row:
         """The row's arrays, each as it was in the first row: a ring would cast or stretch others silently."""
-        if row.keys() != self._columns.keys():
-            names = ", ".join(sorted(row.keys() ^ self._columns.keys()))
+        if row.keys() != self._examples.keys():
+            names = ", ".join(sorted(row.keys() ^ self._examples.keys()))
             raise TrainingError(
                 f"Some of the collected rows have {names} and others do not.",
                 "Let the algorithm's act return the same extras at every call.",
             )
         values = {key: np.asarray(value) for key, value in row.items()}
-        for key, column in self._columns.items():
+        for key, column in self._examples.items():
             value = values[key]
             if value.dtype != column.dtype or value.shape[1:] != column.shape[1:] or len(value) != self.num_envs:
                 raise TrainingError(
@@ -168,33 +191,66 @@ class ObservedColumns:
     def _drop_oldest(self) -> slice:
         """Make room for a chunk; what was handed out of it gets its own memory first."""
         number = self.oldest // self.chunk_steps
+        if self._wide is not None:
+            self._wide.drop(number % self.num_chunks)
         sealed = self._sealed.pop(number, None)
         if sealed is not None:
             sealed.arrays.update({key: _read_only(array.copy()) for key, array in sealed.arrays.items()})
         self.oldest += self.chunk_steps
         return self._chunk(number)
 
+    def _take(self, key: str, places: Array) -> Array:
+        if self._wide is not None and key not in self._columns:
+            return self._wide.take(key, places)
+        return self._columns[key].take(places, axis=0)
+
+    def _views(self, places: slice) -> Row:
+        """The columns at places of one chunk; of wide columns, it must be the one that is being filled."""
+        begin = places.start % self._chunk_rows
+        growing = {} if self._wide is None else self._wide.growing
+        return {
+            key: growing[key][begin : begin + places.stop - places.start]
+            if key in growing
+            else self._columns[key][places]
+            for key in self._examples
+        }
+
+    def _hand_out(self, number: int) -> Sealed:
+        return self._seal(number) if self._wide is None else self._wide.hand_out(number % self.num_chunks)
+
     def _seal(self, number: int) -> Sealed:
         if number not in self._sealed:
-            views = {key: _read_only(column[self._chunk(number)]) for key, column in self._columns.items()}
-            self._sealed[number] = Sealed(f"rows-{number:08d}", views)
+            views = {key: _read_only(view) for key, view in self._views(self._chunk(number)).items()}
+            self._sealed[number] = Sealed(_chunk_name(number), views)
         return self._sealed[number]
+
+    def _write_chunk(self, number: int) -> None:
+        assert self._wide is not None
+        self._wide.seal(number % self.num_chunks, Sealed(_chunk_name(number), self._views(self._chunk(number))))
+
+    def _take_over(self, number: int, saved: Sealed) -> None:
+        """A chunk out of a checkpoint; at no time is more than one of them in memory beside the ring."""
+        places, slot = self._chunk(number), number % self.num_chunks
+        if self._wide is not None:
+            self._wide.seal(slot, saved)
+            self._wide.hand_out(slot)  # a checkpoint names it
+            self._wide.read(slot, self._columns, {key: column[places] for key, column in self._columns.items()})
+            return
+        for key, values in saved.arrays.items():
+            self._columns[key][places] = values
+        # Taken over: hashing a big buffer again would delay the first checkpoint after a resume.
+        vars(self._seal(number))["digest"] = saved.digest
 
     def _chunk(self, number: int) -> slice:
         """The places of a chunk."""
-        size = self.chunk_steps * self.num_envs
-        begin = number * size % self.capacity_rows
-        return slice(begin, begin + size)
+        begin = number * self._chunk_rows % self.capacity_rows
+        return slice(begin, begin + self._chunk_rows)
 
     def _tail(self) -> slice:
         """The places of the chunk that is growing, as far as they are filled."""
         number, steps = divmod(self.end, self.chunk_steps)
         begin = self._chunk(number).start
         return slice(begin, begin + steps * self.num_envs)
-
-    def _fill(self, places: slice, arrays: Mapping[str, Array]) -> None:
-        for key, array in arrays.items():
-            self._columns[key][places] = array
 
     def _check_fits(self, state: State) -> None:
         saved = (state["num_envs"], state["chunk_steps"])
@@ -207,100 +263,8 @@ class ObservedColumns:
             )
 
 
-class AnnotationColumns:
-    """Values that updates attach to stored rows, by id; 0 where nothing was written.
-
-    Floats are kept as ``float_dtype`` and served as float32: half precision saves memory and nothing else.
-    """
-
-    def __init__(self, rows: ObservedColumns, float_dtype: str) -> None:
-        self.rows = rows
-        self.float_dtype = float_dtype
-        self._columns: Row = {}
-
-    @property
-    def keys(self) -> list[str]:
-        return list(self._columns)
-
-    @property
-    def row_bytes(self) -> int:
-        """Memory of the annotations of one row."""
-        return sum(column[:1].nbytes for column in self._columns.values())
-
-    @staticmethod
-    def bytes_of(examples: Mapping[str, Array], float_dtype: str) -> int:
-        """What ``row_bytes`` will be once values like these, of shape (N, ...), were written."""
-        kept = [(math.prod(array.shape[1:]), _stored_dtype(array.dtype, float_dtype)) for array in examples.values()]
-        return sum(size * dtype.itemsize for size, dtype in kept)
-
-    def write(self, ids: Array, columns: Mapping[str, Array]) -> None:
-        """Set values of rows. Rows no longer stored are passed over; of equal ids the last one counts."""
-        ids = np.asarray(ids)
-        is_stored = self.rows.holds(ids)
-        places = self.rows.places(ids[is_stored])
-        for key, given in columns.items():
-            values = np.asarray(given)
-            self._check(key, ids, values)
-            if key not in self._columns:
-                shape = (self.rows.capacity_rows, *values.shape[ids.ndim :])
-                self._columns[key] = np.zeros(shape, _stored_dtype(values.dtype, self.float_dtype))
-            self._columns[key][places] = self._fit(values[is_stored], self._columns[key].dtype)
-
-    def gather(self, ids: Array) -> Row:
-        places = self.rows.places(ids)
-        found = {key: column.take(places, axis=0) for key, column in self._columns.items()}
-        return {key: values.astype(_served_dtype(values.dtype), copy=False) for key, values in found.items()}
-
-    def forget(self, places: slice) -> None:
-        """Back to 0 where rows were dropped."""
-        for column in self._columns.values():
-            column[places] = 0
-
-    def clear(self) -> None:
-        self._columns = {}
-
-    def state(self) -> State:
-        places = self.rows.places(self.rows.ids)
-        return {key: column.take(places, axis=0) for key, column in self._columns.items()}
-
-    def load_state(self, state: State) -> None:
-        """Load after the rows: values lie in the order of the ids kept."""
-        places = self.rows.places(self.rows.ids)
-        self._columns = {}
-        for key, values in state.items():
-            self._columns[key] = np.zeros((self.rows.capacity_rows, *values.shape[1:]), values.dtype)
-            self._columns[key][places] = values
-
-    def _check(self, key: str, ids: Array, values: Array) -> None:
-        if key in self.rows.keys or key == "id":
-            raise TrainingError(
-                f"The algorithm wrote back '{key}', but every row already comes with its own '{key}'.",
-                "Write it back under another name.",
-            )
-        known = self._columns.get(key)
-        shape = values.shape[ids.ndim :] if known is None else known.shape[1:]
-        is_castable = known is None or np.can_cast(values.dtype, known.dtype, "same_kind")
-        if values.shape != (*ids.shape, *shape) or not is_castable:
-            raise TrainingError(
-                f"The algorithm wrote back '{key}' as {values.dtype} of shape {values.shape}, which does not fit "
-                f"{ids.size} ids and what it wrote before.",
-                f"Give one value per id, here of shape {(*ids.shape, *shape)}, and the same type at every call.",
-            )
-
-    def _fit(self, values: Array, dtype: np.dtype) -> Array:
-        """Numbers too big for half precision become its biggest: infinities would spoil every later loss."""
-        if dtype != np.float16:
-            return values
-        bound = np.finfo(np.float16).max
-        return np.clip(values, -bound, bound)
-
-
-def _stored_dtype(dtype: np.dtype, float_dtype: str) -> np.dtype:
-    return np.dtype(float_dtype) if np.issubdtype(dtype, np.floating) else dtype
-
-
-def _served_dtype(dtype: np.dtype) -> np.dtype:
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
+def _chunk_name(number: int) -> str:
+    return f"rows-{number:08d}"
 
 
 def _read_only(array: Array) -> Array:

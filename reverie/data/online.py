@@ -2,7 +2,8 @@
 
 As in DreamerV3 (Hafner et al. 2023), whose replay keeps a queue of windows that were just collected. Here nothing is
 queued: a cursor per env says how far its rows were served, which is all that has to be saved. Unpadded windows are
-laid side by side, so that each row is served once; within episodes each legal sample is served once.
+laid side by side, so that each row is served once (apart from serving as context); within episodes each legal sample
+is served once.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class OnlineSampler(UniformSampler):
 
     def _serve(self, count: int, span: Span) -> Array:
         """Up to ``count`` anchors; the envs take turns, those that lag behind first."""
-        stride = 1 if span.is_within_episode else span.before + 1 + span.after
+        stride = 1 if span.is_within_episode else span.before + 1 + span.after - span.context
         self._cursors = np.maximum(self._cursors, self.rows.oldest)
         served = np.empty(0, np.int64)
         while len(served) < count:

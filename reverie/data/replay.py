@@ -12,7 +12,7 @@ Where observations are stacks of frames, only the newest frame is stored (:mod:`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -22,9 +22,12 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Transitions, Window
-from reverie.core.types import Array, Row, State, WriteBack
+from reverie.core.types import NOTE, Array, Row, State, WriteBack
 from reverie.data import flags
-from reverie.data.columns import AnnotationColumns, ObservedColumns
+from reverie.data.annotations import AnnotationColumns
+from reverie.data.columns import ObservedColumns
+from reverie.data.episodes import lay_in_lanes
+from reverie.data.file_columns import WIDE_BYTES, ChunkStore
 from reverie.data.forecast import Forecast
 from reverie.data.rows import row_bytes
 from reverie.data.sampler import Draw, Sampler, UniformSampler
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
 _FEWEST_CHUNKS = 8
+_COPIES_TO_WRITE = 3
+"""How often a chunk is in memory while it is written to a file: as it grew, joined with the others, and as bytes."""
 
 
 @dataclasses.dataclass
@@ -61,6 +66,9 @@ class ReplayBuffer:
         """Rows over all envs that are kept at least; up to one chunk more are."""
         chunk_rows: int = Field(8192, ge=1)
         """Rows over all envs that are dropped, and written to checkpoints, together; at most an eighth of capacity."""
+        storage: Literal["auto", "memory", "disk"] = "auto"
+        """Where rows lie: in memory, or their wide columns in files of the run folder; samples are the same. auto takes
+        memory if half of what is free will do; it is decided when a run is created."""
         annotation_dtype: Literal["float16", "float32"] = "float32"
         """How floats that the algorithm attaches to rows (latents) are kept; float16 takes half the memory."""
         min_rows: int = Field(1, ge=1)
@@ -70,13 +78,19 @@ class ReplayBuffer:
         stacked_frames: int = Field(1, ge=1)
         """The frames of the frame_stack wrapper, if there is one around the env: then each is stored only once."""
 
+        source: str | None = None
+        """Data that fill the buffer before training: the folder of a dataset, or minari:NAME."""
+        holdout: float = Field(0.0, ge=0, lt=1)
+        """Share of the source's episodes that are kept from training, for the hook validate."""
+
         @model_validator(mode="after")
         def _reachable(self) -> ReplayBuffer.Config:
             if self.min_rows > self.capacity:
                 raise ValueError("min_rows must not be above capacity, or nothing is ever sampled")
             return self
 
-    def __init__(self, config: Config, specs: Specs, num_envs: int) -> None:
+    def __init__(self, config: Config, specs: Specs, num_envs: int, store: ChunkStore | None = None) -> None:
+        """``store`` is where rows go if the config's storage is disk."""
         self.config = config
         self.specs = specs
         self.num_envs = num_envs
@@ -84,25 +98,57 @@ class ReplayBuffer:
         self._stacked = [
             key for key, spec in self._stored_specs.observations.items() if spec != specs.observations[key]
         ]
-        self.rows = ObservedColumns(num_envs, *_chunks(config, num_envs))
+        self.rows = ObservedColumns(num_envs, *_chunks(config, num_envs), store if config.storage == "disk" else None)
         self.annotations = AnnotationColumns(self.rows, config.annotation_dtype)
         self.sampler: Sampler = registry.load("sampler", config.sampler.kind)(config.sampler, self.rows)
         self.usage = Usage()
         self._spans: dict[Read, Span] = {}
+        self.holdout: ReplayBuffer | None = None
+        """What is kept from training, in a buffer of its own."""
+        if config.holdout:
+            alone = {"holdout": 0.0, "source": None, "sampler": UniformSampler.Config(), "min_rows": 1}
+            self.holdout = ReplayBuffer(config.model_copy(update=alone), specs, num_envs, store)
+        self._is_filled = False
 
     def __len__(self) -> int:
         """Rows kept, over all envs."""
         return len(self.rows)
 
     def add(self, row: Row) -> None:
-        """Store a row of every env; where the collector marks it as not ``valid``, no sample starts."""
+        """Store a row of every env; where the collector marks it as not ``valid``, no sample starts.
+
+        Extras named ``note/*`` become annotations, so that updates can replace them.
+        """
         row = {"valid": np.ones(self.num_envs, bool), **row}
         for key in self._stacked:
             row[key] = take_newest_frame(key, row, self.config.stacked_frames)
+        notes = {key: row.pop(key) for key in list(row) if key.startswith(NOTE)}
         dropped = self.rows.append(row)
         self.usage.added += self.num_envs
         if dropped is not None:
             self.annotations.forget(dropped)
+        if notes:
+            self.annotations.write(self.rows.newest * self.num_envs + np.arange(self.num_envs), notes)
+
+    def fill(self) -> Iterator[Row]:
+        """Add the data of the source, once in a run; hands on the rows that training may see, as they are added."""
+        if self.config.source is None or self._is_filled:
+            return
+        from reverie.data.offline import read_episodes
+
+        self._is_filled = True
+        source, share = self.config.source, self.config.holdout
+        if self.holdout is not None:
+            for row in lay_in_lanes(read_episodes(source, self.specs, share, held_out=True), self.num_envs):
+                self.holdout.add(row)
+        for row in lay_in_lanes(read_episodes(source, self.specs, share, held_out=False), self.num_envs):
+            self.add(row)
+            yield row
+            if self.rows.oldest > 0:
+                raise ConfigError(
+                    f"The data in '{source}' are more than the {self.config.capacity:,} rows that the buffer keeps.",
+                    "Set the buffer's capacity to the rows that `reverie data info` tells.",
+                )
 
     def can_sample(self, read: Read) -> bool:
         if not isinstance(read, (Transitions, Window)) or len(self) < self.config.min_rows:
@@ -169,16 +215,23 @@ class ReplayBuffer:
     ) -> Forecast:
         """What it takes when full: see :mod:`reverie.data.forecast`."""
         chunk_steps, num_chunks = _chunks(config, num_envs)
+        chunk_rows = chunk_steps * num_envs
         stored = single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
-        observed = row_bytes(stored, extras) + np.dtype(bool).itemsize + flags.ROW_BYTES  # and valid
-        kept = AnnotationColumns.bytes_of(annotations, config.annotation_dtype)
+        notes = {key: array for key, array in extras.items() if key.startswith(NOTE)}
+        extras = {key: array for key, array in extras.items() if key not in notes}
+        observed = row_bytes(stored, extras) + np.dtype(bool).itemsize  # valid
+        wide = row_bytes(stored, extras, WIDE_BYTES) if config.storage == "disk" else 0
+        kept = AnnotationColumns.bytes_of({**annotations, **notes}, config.annotation_dtype)
         drawing = registry.load("sampler", config.sampler.kind).row_bytes(config.sampler)
-        return Forecast(chunk_steps * num_chunks * num_envs * (observed + kept + drawing))
+        one_row = observed - wide + flags.ROW_BYTES + kept + drawing
+        writing = _COPIES_TO_WRITE * chunk_rows * wide
+        return Forecast(num_chunks * chunk_rows * one_row + writing, num_chunks * chunk_rows * observed if wide else 0)
 
     def state(self) -> State:
+        held_out = {} if self.holdout is None else {"holdout": self.holdout.state()}
         return {
             "rows": self.rows.state(), "annotations": self.annotations.state(), "sampler": self.sampler.state(),
-            "usage": dataclasses.asdict(self.usage),
+            "usage": dataclasses.asdict(self.usage), "is_filled": self._is_filled, **held_out,
         }  # fmt: skip
 
     def load_state(self, state: State) -> None:
@@ -186,6 +239,9 @@ class ReplayBuffer:
         self.annotations.load_state(state["annotations"])
         self.sampler.load_state(state["sampler"])
         self.usage = Usage(**state["usage"])
+        self._is_filled = bool(state["is_filled"])
+        if self.holdout is not None:
+            self.holdout.load_state(state["holdout"])
 
     def _span(self, read: Transitions | Window) -> Span:
         if read not in self._spans:
@@ -203,7 +259,8 @@ class ReplayBuffer:
                 "Let the algorithm read longer windows or pad them less.",
             )
         is_padded = read.pad_before + read.pad_after > 0
-        return Span(read.pad_before, read.length - 1 - read.pad_before, read.pad_after, is_padded, history)
+        after = read.length + read.context - 1 - read.pad_before
+        return Span(read.pad_before, after, read.pad_after, is_padded, read.context, history)
 
     def _read(self, drawn: Draw, span: Span) -> Row:
         if span.is_fixed:

@@ -18,7 +18,7 @@ from reverie.core.types import Array, Batch, Row, is_last
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
-_FIXED_BYTES = np.dtype(np.float32).itemsize + 3 * np.dtype(np.bool_).itemsize
+_FIXED_BYTES = (np.dtype(np.float32).itemsize, *[np.dtype(np.bool_).itemsize] * 3)
 """Reward, is_first, terminated and truncated of one row."""
 
 
@@ -44,6 +44,16 @@ def transitions(batch: Batch) -> Transitions:
     return Transitions(now, then, _as_float(real))
 
 
+def with_context(batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Rows ``(B, T + 1)`` as the first one of each stretch and the T that follow it.
+
+    These have the ``previous_action`` that led to them; in a first row of an episode it means nothing.
+    """
+    context = {key: value[:, 0] for key, value in batch.items()}
+    rows = {key: value[:, 1:] for key, value in batch.items()}
+    return context, {**rows, "previous_action": batch["action"][:, :-1]}
+
+
 def newest_frame(obs: Any, channels: int) -> Any:
     """The last frame of a stack: what a buffer has to store."""
     return obs[..., -channels:]
@@ -62,12 +72,16 @@ def stack_frames(frames: Any, is_first: Any, count: int) -> Any:
     return stacked.reshape(*stacked.shape[:-2], -1)
 
 
-def row_bytes(specs: Specs, extras: Mapping[str, Array]) -> int:
-    """Memory that one row of one env takes; ``extras`` is an example of what else is kept, shape (N, ...)."""
+def row_bytes(specs: Specs, extras: Mapping[str, Array], wider_than: int = -1) -> int:
+    """Bytes that one row of one env takes; ``extras`` is an example of what else is kept, shape (N, ...).
+
+    Only columns of more than ``wider_than`` bytes a row count.
+    """
     kinds = [(spec.shape, spec.dtype) for spec in specs.observations.values()]
     kinds.append((specs.action.shape, specs.action.dtype))
-    numbers = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds)
-    return _FIXED_BYTES + numbers + sum(array.nbytes // len(array) for array in extras.values())
+    widths = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds]
+    widths += [array.nbytes // len(array) for array in extras.values()]
+    return sum(width for width in (*widths, *_FIXED_BYTES) if width > wider_than)
 
 
 def stack_rows(rows: list[Row], axis: int) -> Row:

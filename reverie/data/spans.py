@@ -33,6 +33,8 @@ class Span:
     after: int
     pad_after: int = 0
     is_within_episode: bool = True
+    context: int = 0
+    """How many of the rows only lead up to the others; they may have been served as others before."""
     history: int = 0
     """Rows before the first one that have to be known unless the episode starts there: frames of its stack."""
 

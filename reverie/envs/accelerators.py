@@ -64,6 +64,26 @@ class MujocoState:
         mujoco.mj_setState(env.model, env.data, arrays["mujoco"], mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
+class DMControlState:
+    """The control suite: as MuJoCo, with everything that follows from it computed anew, and its own count of steps."""
+
+    def save(self, env: Any) -> Row:
+        import mujoco
+
+        physics, kind = env.suite_env.physics, mujoco.mjtState.mjSTATE_INTEGRATION
+        numbers = np.empty(mujoco.mj_stateSize(physics.model.ptr, kind))
+        mujoco.mj_getState(physics.model.ptr, physics.data.ptr, numbers, kind)
+        return {"mujoco": numbers, "steps": np.array(env.suite_env._step_count)}
+
+    def load(self, env: Any, arrays: Row) -> None:
+        import mujoco
+
+        physics, kind = env.suite_env.physics, mujoco.mjtState.mjSTATE_INTEGRATION
+        mujoco.mj_setState(physics.model.ptr, physics.data.ptr, arrays["mujoco"], kind)
+        physics.forward()
+        env.suite_env._step_count = int(arrays["steps"])
+
+
 class ElapsedSteps:
     """A time limit's count."""
 
@@ -152,5 +172,7 @@ def _innermost(env: Any) -> Accelerator | None:
     module = type(env).__module__
     if module == "ale_py.env" and isinstance(env._frameskip, int):  # a random skip draws outside the emulator
         return AleState()
+    if module == "reverie.envs.dm_control":
+        return DMControlState()
     # Classes of Gymnasium itself only: one derived from them may remember more than the simulator does.
     return MujocoState() if module.startswith("gymnasium.envs.mujoco.") else None

@@ -27,12 +27,16 @@ _OWN_ENVS: dict[str, tuple[str, int]] = {
     "Reverie/Motion-v0": ("reverie.envs.dummy:MotionEnv", 32),
     "Reverie/Constant-v0": ("reverie.envs.dummy:ConstantRewardEnv", 20),
     "Reverie/Recall-v0": ("reverie.envs.recall:RecallEnv", 1000),
+    "Crafter/Reward": ("reverie.envs.crafter:CrafterEnv", 10_000),
+    "Crafter/NoReward": ("reverie.envs.crafter:CrafterWithoutReward", 10_000),
     "Bandit/Bernoulli-v0": ("reverie.envs.bandits:BernoulliBandit", 1000),
     "Bandit/Gaussian-v0": ("reverie.envs.bandits:GaussianBandit", 1000),
     "Bandit/Drifting-v0": ("reverie.envs.bandits:DriftingBandit", 1000),
     "Bandit/Contextual-v0": ("reverie.envs.bandits:ContextualBandit", 1000),
 }
-_EXTRAS = {"box2d": "box2d", "mujoco": "mujoco"}
+_SUITE = "dmc/"
+"""Begins the ids of the DeepMind control suite; the rest is its domain and task."""
+_EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "envs.crafter": "crafter", "envs.dm_control": "dmc"}
 _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
 
 
@@ -102,6 +106,9 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     if module:
         registry.check_foreign("env", env_id)
         _import_registering(module)
+    if name.startswith(_SUITE) and name not in gym.registry:
+        arguments = {"task": name.removeprefix(_SUITE)}
+        gym.register(name, "reverie.envs.dm_control:DMControlEnv", max_episode_steps=1000, kwargs=arguments)
     if name not in gym.registry:
         raise ConfigError(f"There is no environment called '{env_id}'.", nearest(name, gym.registry))
     return gym.registry[name]

@@ -70,6 +70,16 @@ def td_lambda_return(
     return weight * _scan_backwards(base, gamma * mix)
 
 
+def imagined_return(reward: Tensor, next_value: Tensor, discount: Tensor, lam: float) -> Tensor:
+    """The lambda-return where a model says how much of the future is left: ``discount`` (B, T) belongs to ``then``.
+
+    Nothing ends for certain in a dream, so there are no flags and no weights; behind the last column stands its value.
+    """
+    mix = torch.full_like(discount, lam)
+    mix[:, -1] = 0
+    return _scan_backwards(reward + discount * (1 - mix) * next_value, discount * mix)
+
+
 def discounted_return(
     reward: Tensor,
     terminated: Tensor,

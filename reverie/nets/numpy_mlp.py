@@ -17,6 +17,9 @@ from reverie.core.types import Array
 from reverie.nets.encoders import MLP, VectorInput
 from reverie.nets.ensemble import EnsembleLinear, EnsembleMLP
 
+quietly = np.errstate(over="ignore", invalid="ignore")
+"""Decorates updates: that a loss is not finite is found out and told elsewhere, as it is for torch."""
+
 Kept = list[Array]
 """What a forward pass leaves for the backward one: the input of every layer and the last output."""
 

@@ -55,9 +55,13 @@ class FlatOptimizer:
         for parameter, place in zip(self.parameters, places(self.parameters, self.gradient), strict=True):
             parameter.grad = place
 
-    def step(self, loss: Tensor, learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
-        """One update by autograd; returns the norm of the gradient before clipping."""
-        self._differentiate(loss)
+    def step(self, loss: Tensor | Iterable[Tensor], learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
+        """One update by autograd; returns the norm of the gradient before clipping.
+
+        Where memory is short the loss comes in parts that add up to it, each computed when the one before is done with.
+        """
+        for index, part in enumerate([loss] if isinstance(loss, Tensor) else loss):
+            self._differentiate(part, is_first=index == 0)
         norm = torch.linalg.vector_norm(self.gradient)
         if max_grad_norm is not None:  # the fused kernels could scale too, but take three times as long
             self.gradient.mul_(torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0))
@@ -65,14 +69,14 @@ class FlatOptimizer:
         self.move(learning_rate)
         return norm
 
-    def _differentiate(self, loss: Tensor) -> None:
-        """Fill ``gradient``. One copy of each part: backward() would have them zeroed first, then added to."""
+    def _differentiate(self, loss: Tensor, is_first: bool) -> None:
+        """Fill ``gradient``, or add to it. One copy of each part: backward() would have them zeroed and then added."""
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        places = [parameter.grad for parameter in self.parameters]
-        if any(part is None for part in found):
+        if is_first and any(part is None for part in found):
             self.gradient.zero_()
-        used = [(place, part) for place, part in zip(places, found, strict=True) if part is not None]
-        torch._foreach_copy_([place for place, _ in used], [part for _, part in used])
+        used = [(own.grad, part) for own, part in zip(self.parameters, found, strict=True) if part is not None]
+        write = torch._foreach_copy_ if is_first else torch._foreach_add_
+        write([place for place, _ in used], [part for _, part in used])
 
     def apply(self, learning_rate: float, max_grad_norm: float | None = None) -> float:
         """One update with the gradient that :mod:`.numpy_mlp` has written; returns its norm before clipping."""

@@ -24,6 +24,7 @@ from reverie.runs.folder import RunFolder
 from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
+from reverie.runs.report import write as reports
 from reverie.runs.storage import explain_write_errors, write_tree
 from reverie.runs.videos import Videos
 from reverie.training.evaluator import EvaluationStopped, Evaluator
@@ -73,11 +74,14 @@ class Execution:
             orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
             try:
                 self._run(orchestrator, checkpointer, request)
-            except BaseException:
+            except BaseException as error:
                 with suppress(OSError, RunError):  # a disk that is full must not hide what really went wrong
                     self.folder.write_status(state="failed", env_steps=session.counters.env_steps)
+                if isinstance(error, Exception):  # and not a second signal, which means to stop at once
+                    self._report(checkpointer.logs)
                 raise
             self.folder.write_status(state=self.state, env_steps=session.counters.env_steps)
+            self._report(checkpointer.logs)
 
     def _build(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Checkpointer:
         """The session where the checkpoint left it, or at its very beginning, with its checkpointer."""
@@ -87,7 +91,7 @@ class Execution:
         stack.enter_context(shown_in(self.console))
         logs = JsonlSink(self.folder.path)
         stack.callback(logs.close)
-        session = build(self.config, [logs, self.console])
+        session = build(self.config, [logs, self.console], self.folder.path)
         stack.callback(session.close)
         checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
         if checkpoint is not None:
@@ -95,6 +99,17 @@ class Execution:
         else:
             load_initial_weights(session.algorithm, self.folder.path)
         return checkpointer
+
+    def _report(self, logs: JsonlSink) -> None:
+        """Write the report; whatever is wrong with it must not be what a run fails of."""
+        if not self.config.log.report:
+            return
+        try:
+            logs.sync()
+            self.console.say(f"Report: {reports.report_finished(self.folder.path)}")
+        except Exception as error:
+            with suppress(OSError):
+                self.console.say(f"Warning: the report could not be written: {type(error).__name__}: {error}")
 
     def say_finished(self) -> None:
         """There is nothing left to do; say so, and what would make the run go on."""
@@ -125,7 +140,7 @@ class Execution:
         setting = self.config.monitor.webhook
         sink = make_webhook(setting, self.folder.name, self.console.say) if setting else None
         if sink is not None:
-            session.recorder.sinks.insert(0, sink)  # closed first: it may still have something to say
+            session.recorder.sinks.append(sink)  # the last is closed first: it may still have something to say
 
     def _make_orchestrator(
         self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
@@ -166,7 +181,7 @@ class Execution:
     def _finish(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
         """The last line of metrics, the last evaluation and the final policy; a stop leaves them to a resume."""
         session = orchestrator.session
-        session.recorder.flush()
+        session.recorder.flush(orchestrator.machine())
         if self.config.evaluate.final_episodes:
             try:
                 summary = orchestrator.evaluate(self.config.evaluate.final_episodes, request)

@@ -76,6 +76,9 @@ def policy_folder(run: Path, which: str = "best") -> Path:
 
 def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:
     """A run's policy and what it says about itself; what cannot be read or does not fit together is explained."""
+    from reverie import backend
+
+    backend.set_threads(1)
     folder = policy_folder(run, which)
     try:
         policy, about = Policy.load(folder)

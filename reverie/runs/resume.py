@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from reverie.config.build import choose_network
+from reverie.config.build import choose_network, choose_storage
 from reverie.config.checks import check_config
 from reverie.config.compose import COMMAND_LINE, Composed, interpolate, override_assignments
 from reverie.config.fields import fill_defaults
@@ -17,17 +17,19 @@ from reverie.config.resolve import resolve_auto, set_budget
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Tree, get, join_path, leaves
 from reverie.config.validate import load_config
-from reverie.core.errors import RunError
+from reverie.core import registry
+from reverie.core.errors import OutOfMemoryError, RunError
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
 from reverie.runs.folder import RunFolder, machine, versions, write_text
 from reverie.runs.lock import lock_run
 from reverie.training.phases import Phase, flatten_phases
 
+MOST_MICROBATCHES = 64
 KEEP_EXACT = (
     "phases.{last}.duration_*", "phases.{last}.until*", "early_stop", "evaluate.final_episodes", "checkpoint.*",
-    "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "monitor.*", "preflight.*",
-    "video.*",
+    "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "log.report", "monitor.*",
+    "preflight.*", "video.*", "buffers.*.storage",
 )  # fmt: skip
 """Settings that decide how long the last phase goes on or what is kept, not what happens at any step of the run."""
 
@@ -83,6 +85,20 @@ def _resume_locked(
     return execution
 
 
+def resume_in_smaller_parts(folder: RunFolder, error: OutOfMemoryError, quiet: bool) -> Execution:
+    """After memory ran out: go on from the last checkpoint with batches in twice as many parts, until it is enough."""
+    while True:
+        settings = read_config(folder.config_path)
+        parts = 2 * settings.backend.microbatches
+        can_cut = getattr(registry.load("algorithm", settings.algorithm.kind), "uses_microbatches", False)
+        if not can_cut or parts > MOST_MICROBATCHES:
+            raise error
+        try:
+            return resume_run(folder, [f"backend.microbatches={parts}"], quiet=quiet)
+        except OutOfMemoryError as again:
+            error = again
+
+
 def check_same_run(folder: RunFolder, spec: str, seed: int | None, words: list[str]) -> None:
     """For ``train <spec> --resume RUN``: what is asked for must be that run; overrides may still change settings."""
     manifest = folder.manifest()
@@ -111,7 +127,7 @@ def change_config(config: RunConfig, overrides: list[str], steps: int | None) ->
     # The horizon of schedules stays as it was fixed when the run was created: resolving keeps what is decided.
     new_config = load_config(resolve_auto(tree, sources), sources)
     check_config(new_config, sources)
-    new_config = choose_network(new_config)
+    new_config = choose_storage(choose_network(new_config))
     return new_config, compare_configs(config, new_config)
 
 

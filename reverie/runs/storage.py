@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from reverie.core.errors import RunError
-from reverie.core.types import Row, Sealed, State
+from reverie.core.types import Row, Sealed, State, digest_arrays
 
 ARRAY, SEALED = "__array__", "__sealed__"
 SEALED_FILE = re.compile(r"[A-Za-z0-9_-]+\.[0-9a-f]{32}")
@@ -40,35 +40,38 @@ class SealedStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def holds(self, sealed: Sealed) -> bool:
+        """Whether the same arrays were put in before."""
+        return self.path(_file_name(sealed)).exists()
+
     def put(self, sealed: Sealed) -> str:
         """Write the arrays if they are not there yet; the name to ask for."""
-        name = f"{sealed.name}.{sealed.digest}"
-        path = self._path(name)
+        name = _file_name(sealed)
+        path = self.path(name)
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(".new")
-            write_bytes(temporary, save(_contiguous(sealed.arrays)))
-            os.replace(temporary, path)
+            try:
+                if not (isinstance(sealed, SavedArrays) and _link(sealed.path, temporary)):
+                    write_bytes(temporary, save(_contiguous(sealed.arrays)))
+                os.replace(temporary, path)
+            except OSError:
+                temporary.unlink(missing_ok=True)  # half of it would only fill the disk further
+                raise
             sync_folder(self.folder)
         return name
 
-    def get(self, name: str) -> Sealed:
-        """Arrays that were put in; ValueError if they are not what the name says."""
-        path = self._path(name)
-        arrays = load(path.read_bytes())
-        sealed = Sealed(name.partition(".")[0], arrays)
-        if f"{sealed.name}.{sealed.digest}" != name:
-            raise ValueError(f"{path} is not what was saved: its hash differs")
-        return sealed
+    def get(self, name: str) -> SavedArrays:
+        """Arrays that were put in, to be read when they are asked for."""
+        return SavedArrays(self.path(name))
 
     def check(self, name: str) -> None:
         """The arrays are there and are what was saved; RunError otherwise."""
-        try:
-            self.get(name)
-        except FileNotFoundError as error:
-            raise RunError(f"{error.filename} is missing.") from error
-        except (ValueError, TypeError, KeyError, OSError, SafetensorError) as error:
-            raise RunError(f"The saved arrays '{name}' are damaged: {error}") from error
+        self.get(name).arrays  # noqa: B018 - reading them is what tells
+
+    def delete(self, name: str) -> None:
+        """Delete arrays that no checkpoint names."""
+        self.path(name).unlink(missing_ok=True)
 
     def delete_except(self, names: set[str]) -> None:
         """Delete what is not named, and what a crash left half written."""
@@ -78,10 +81,34 @@ class SealedStore:
             if path.stem not in names:
                 path.unlink(missing_ok=True)
 
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
+        """The file of these arrays."""
         if not SEALED_FILE.fullmatch(name):
-            raise ValueError(f"'{name}' is not the name of saved arrays")
+            raise RunError(f"'{name}' is not the name of saved arrays: the checkpoint was altered.")
         return self.folder / f"{name}.safetensors"
+
+
+class SavedArrays(Sealed):
+    """Arrays in a file. They are read, and compared with their hash, each time: who loads a buffer of many of them
+    never holds more than one beside it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.name.partition(".")[0], {})
+        self.path = path
+        vars(self)["digest"] = path.stem.partition(".")[2]
+
+    @property
+    def arrays(self) -> Row:
+        """RunError if the file does not hold what its name says."""
+        try:
+            arrays: Row = load(self.path.read_bytes())
+            if digest_arrays(arrays) == self.digest:
+                return arrays
+        except FileNotFoundError as error:
+            raise RunError(f"{self.path} is missing.") from error
+        except (ValueError, TypeError, KeyError, OSError, SafetensorError) as error:
+            raise RunError(f"{self.path} is damaged: {error}") from error
+        raise RunError(f"{self.path} is damaged: its hash differs.")
 
 
 def write_tree(path: Path, tree: State, store: SealedStore | None = None) -> list[str]:
@@ -98,9 +125,7 @@ def read_tree(path: Path, store: SealedStore | None = None) -> State:
     """What ``write_tree`` wrote."""
     try:
         plain = json.loads(_named(path, "json").read_bytes())
-        array_path = _named(path, "safetensors")
-        arrays = load(array_path.read_bytes()) if array_path.exists() else {}
-        tree = _join(plain, arrays, store)
+        tree = _join(plain, _read_arrays(_named(path, "safetensors")), store)
     except FileNotFoundError as error:
         raise RunError(f"{error.filename} is missing.") from error
     except (ValueError, KeyError, TypeError, RecursionError, OSError, SafetensorError) as error:
@@ -223,13 +248,35 @@ class _Writer:
 def _join(node: Any, arrays: Row, store: SealedStore | None) -> Any:
     if isinstance(node, dict):
         if set(node) == {ARRAY}:
-            return arrays[node[ARRAY]].copy()
+            return arrays[node[ARRAY]]
         if set(node) == {SEALED}:
             if store is None:
                 raise ValueError("it refers to saved arrays outside of itself")
             return store.get(node[SEALED])
         return {key: _join(value, arrays, store) for key, value in node.items()}
     return [_join(value, arrays, store) for value in node] if isinstance(node, list) else node
+
+
+def _file_name(sealed: Sealed) -> str:
+    return f"{sealed.name}.{sealed.digest}"
+
+
+def _read_arrays(path: Path) -> Row:
+    """One array after the other, so that a big file is never in memory twice; each can be written to."""
+    if not path.exists():
+        return {}
+    with safe_open(path, "numpy") as file:
+        return {key: np.require(file.get_tensor(key), requirements="W") for key in file.keys()}  # noqa: SIM118
+
+
+def _link(source: Path, path: Path) -> bool:
+    """Whether a file could be had under a second name, on the same disk, without a copy."""
+    try:
+        path.unlink(missing_ok=True)
+        os.link(source, path)
+    except OSError:
+        return False
+    return True
 
 
 def _contiguous(arrays: Row) -> Row:

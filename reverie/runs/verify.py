@@ -100,7 +100,7 @@ def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment) -> 
         logs = JsonlSink(scratch.path)
         stack.callback(logs.close)
         cached_verdict(config.env)  # decides in which form envs are saved
-        session = build(config, [logs])
+        session = build(config, [logs], scratch.path)
         stack.callback(session.close)
         shelf = PolicyShelf(scratch)
         checkpointer = Checkpointer(scratch, config.checkpoint, session, shelf, logs)

@@ -16,6 +16,7 @@ from reverie.core.contracts import Vector
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
+from reverie.core.statistics import interquartile_mean
 from reverie.core.types import Array, Clock, Mode, State, is_last
 from reverie.log.progress import Task, progress
 from reverie.policy import Policy
@@ -142,15 +143,6 @@ def summarise(scores: Sequence[EpisodeScore], seed: int) -> dict[str, float]:
     for key in sorted({key for score in scores for key in score.logs}):
         summary[key] = float(np.mean([score.logs[key] for score in scores]))
     return summary
-
-
-def interquartile_mean(values: Array) -> float:
-    """Mean of the middle half; values at its two edges count by the share that lies inside."""
-    ordered = np.sort(values)
-    cut = len(ordered) / 4
-    edges = np.arange(len(ordered))
-    inside = np.clip(np.minimum(edges + 1, len(ordered) - cut) - np.maximum(edges, cut), 0, None)
-    return float(np.average(ordered, weights=inside))
 
 
 def bootstrap_interval(values: Array, seed: int, level: float = 0.95) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reverie.core.errors import TrainingError
+from reverie.core.errors import OutOfMemoryError, TrainingError
 from reverie.core.types import Batch, State, Update, observation_keys
 
 
@@ -82,7 +82,7 @@ def explain_failure(error: Exception, call: UpdateCall) -> None:
         what = f"{str(error).splitlines()[0]} In {call}: training has diverged."
         raise NotFiniteError(what, "The stack above it names the operation.", call, {}) from error
     if is_out_of_memory(error):
-        raise TrainingError(
+        raise OutOfMemoryError(
             f"There is not enough memory for {call}, at env step {call.env_steps:,}.",
             "Lower algorithm.batch_size, env.num_envs or the size of the network; a resume with a smaller batch "
             "(algorithm.batch_size=...) goes on from the last checkpoint.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Protocol
 
 from reverie.core.errors import TrainingError
@@ -12,6 +13,7 @@ from reverie.training.failures import UpdateCall, check_finite, explain_failure
 from reverie.training.phases import Hook
 from reverie.training.scheduler import Step, StepKind
 from reverie.training.session import Session
+from reverie.training.validation import held_out_means
 
 
 class CyclePart(Protocol):
@@ -20,6 +22,10 @@ class CyclePart(Protocol):
     def end_cycle(self, session: Session) -> None: ...
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None: ...
+
+
+PARTS = {StepKind.COLLECT: "collect", StepKind.UPDATE: "update", StepKind.EVALUATE: "evaluate", None: "save"}
+"""What machine.jsonl calls the parts of the loop; ``save`` is whatever is called when a cycle ends."""
 
 
 class Orchestrator:
@@ -37,9 +43,12 @@ class Orchestrator:
         self.parts = parts
         self.should_stop = should_stop
         self.is_between_steps = True
+        self.seconds = dict.fromkeys(PARTS.values(), 0.0)
+        """Where the time of this process went. For people: nothing is decided by it."""
         self._steps = {
             StepKind.ENTER: self._enter, StepKind.COLLECT: self._collect, StepKind.UPDATE: self._update,
-            StepKind.EVALUATE: self._evaluate, StepKind.END_CYCLE: self._end_cycle,
+            StepKind.EVALUATE: self._evaluate, StepKind.VALIDATE: self._validate,
+            StepKind.END_CYCLE: self._end_cycle,
         }  # fmt: skip
 
     def run(self) -> bool:
@@ -51,16 +60,24 @@ class Orchestrator:
                 return True
             # An evaluation leaves the session as it is until its scores are written.
             self.is_between_steps = step.kind is StepKind.EVALUATE
+            started = perf_counter()
             try:
                 updates = self._steps[step.kind](step)
             except EvaluationStopped:
                 return False  # the hook is still due and will be repeated
+            self._count_seconds(step.kind, started)
             session.scheduler.finish(step, session.counters, updates)
             self.is_between_steps = True
             if step.kind is StepKind.END_CYCLE:
+                started = perf_counter()
                 for part in self.parts:
                     part.end_cycle(session)
+                self._count_seconds(None, started)
         return False
+
+    def machine(self) -> dict[str, float]:
+        """How it runs, for machine.jsonl; seconds count from the start of this process."""
+        return {f"speed/{part}_seconds": seconds for part, seconds in self.seconds.items()}
 
     def evaluate(self, episodes: int, should_stop: StopCheck = never) -> dict[str, float]:
         """Score the policy as it is; changes nothing but the recorded metrics."""
@@ -122,14 +139,23 @@ class Orchestrator:
         self.evaluate(_hook(step).episodes or 1, self.should_stop)
         return 0
 
+    def _validate(self, step: Step) -> int:
+        means = held_out_means(self.session, step.phase, _hook(step).batches or 1)
+        self.session.recorder.write_now("validate", means)
+        return 0
+
     def _end_cycle(self, step: Step) -> int:
         self.session.counters.cycles += 1
         self.session.normaliser.advance()
         used = self.session.buffers[step.phase.buffer].metrics()
-        machine = {f"replay/{name}": value for name, value in used.items()}
+        machine = {**self.machine(), **{f"replay/{name}": value for name, value in used.items()}}
         machine |= {"env/crashes": float(self.session.vector.crashes)}
         self.session.recorder.end_cycle({**machine, "usage/env_seconds": self.session.collector.env_seconds})
         return 0
+
+    def _count_seconds(self, kind: StepKind | None, started: float) -> None:
+        if kind in PARTS:
+            self.seconds[PARTS[kind]] += perf_counter() - started
 
     def _is_solved(self) -> bool:
         """Whether the run ends early: between cycles, if allowed and the last evaluation is good enough."""

@@ -9,8 +9,8 @@ phases:
       - evaluate: {episodes: 10, every_steps: 10_000}
     duration_steps: 100_000
 ```
-A hook is written as one key, its name, with its amounts below. ``collect`` and ``evaluate`` belong to the
-orchestrator; every other hook is a method of the algorithm.
+A hook is written as one key, its name, with its amounts below. ``collect``, ``evaluate`` and ``validate`` belong to
+the orchestrator; every other hook is a method of the algorithm.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class Hook(Config):
     """One entry of a cycle. Which amounts make sense depends on the hook; an update without any runs once."""
 
     name: str
-    """collect, evaluate, or a hook that the algorithm offers (update, update_<word>)."""
+    """collect, evaluate, validate, or a hook that the algorithm offers (update, update_<word>)."""
     rows: int | None = Field(None, ge=1)
     """collect: rows over all envs."""
     episodes: int | None = Field(None, ge=1)
     """collect: finished episodes, the same share from each env; evaluate: how many to play."""
+    batches: int | None = Field(None, ge=1)
+    """validate: how many batches of held-out data to judge."""
     updates: int | None = Field(None, ge=1)
     """update: how many updates to do each cycle."""
     train_ratio: float | None = Field(None, gt=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from reverie.training.session import Session
 from reverie.training.traps import Facts, check_memory, find_traps
 
 MOST_LINES = 15
+WIDTH = 80
 
 
 def examine_session(session: Session, runs_dir: Path, make_session: Callable[[RunConfig], Session] | None) -> Facts:
@@ -56,8 +58,10 @@ def report_lines(facts: Facts) -> list[str]:
     if facts.disk is not None and facts.free_disk is not None:
         table["disk"] = f"{size(facts.disk)} for checkpoints and policies, {size(facts.free_disk)} free"
     table |= _speed_rows(facts)
-    traps = [f"  ! {trap}" for trap in find_traps(facts)]
-    return [*(f"  {name:<8}{text}" for name, text in table.items()), *traps][:MOST_LINES]
+    lines = [f"  {name:<8}{text}" for name, text in table.items()]
+    for trap in find_traps(facts):
+        lines += textwrap.wrap(trap, WIDTH, initial_indent="  ! ", subsequent_indent="    ", break_on_hyphens=False)
+    return lines[:MOST_LINES]
 
 
 def to_json(facts: Facts) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from reverie.training.phases import Phase, flatten_phases
 from reverie.training.session import Session
 
 ACT_SECONDS = 0.3
-"""How long acting is tried; then each update hook is called once."""
+"""How long acting is tried; then each update hook is called."""
+UPDATE_SECONDS, MOST_CALLS = 0.1, 10
 QUICK_SECONDS = 0.5
 """All is done a second time, which tells more as nothing is new then, if the first time took no longer."""
 MOST_ENVS = 8
@@ -149,18 +150,19 @@ def _largest(session: Session, row: Row) -> float:
 
 
 def _update(session: Session, buffer: Buffer, hook: str, measured: Measured) -> None:
+    """Call a hook; one that can be called again on stored rows is, as long as that is quick, for a steadier number."""
     read = session.algorithm.reads[hook]
-    if not buffer.can_sample(read):
-        return
     rng = make_generator("preflight")
-    batch = session.normaliser.normalise_batch(buffer.sample(read, session.collector.now, rng))
-    started = time.perf_counter()
-    update = getattr(session.algorithm, hook)(batch, session.counters.clock(), rng)
-    for value in update.metrics.values():
-        float(value)  # on a GPU: wait until it is done
-    seconds = time.perf_counter() - started
-    rows = None if read.rows else batch["reward"].size
-    measured.hooks[hook] = HookCost(seconds, max(1, update.count), rows, read.rows)
-    if update.write_back is not None:
-        columns = update.write_back.columns
-        measured.annotations = {key: columns[key] for key in columns if key != "priority"}  # the sampler's
+    seconds: list[float] = []
+    while buffer.can_sample(read) and sum(seconds) < UPDATE_SECONDS and len(seconds) < MOST_CALLS:
+        batch = session.normaliser.normalise_batch(buffer.sample(read, session.collector.now, rng))
+        started = time.perf_counter()
+        update = getattr(session.algorithm, hook)(batch, session.counters.clock(), rng)
+        for value in update.metrics.values():
+            float(value)  # on a GPU: wait until it is done
+        seconds.append(time.perf_counter() - started)
+        rows = None if read.rows else batch["reward"].size
+        measured.hooks[hook] = HookCost(float(np.median(seconds)), max(1, update.count), rows, read.rows)
+        if update.write_back is not None:
+            columns = update.write_back.columns
+            measured.annotations = {key: columns[key] for key in columns if key != "priority"}  # the sampler's

@@ -21,6 +21,7 @@ class StepKind(StrEnum):
     COLLECT = "collect"
     UPDATE = "update"
     EVALUATE = "evaluate"
+    VALIDATE = "validate"
     END_CYCLE = "end_cycle"
 
 
@@ -196,4 +197,4 @@ def is_reached(until: Until, metrics: Mapping[str, float]) -> bool:
 
 
 def _kind_of(hook: Hook) -> StepKind:
-    return StepKind(hook.name) if hook.name in ("collect", "evaluate") else StepKind.UPDATE
+    return StepKind(hook.name) if hook.name in ("collect", "evaluate", "validate") else StepKind.UPDATE

@@ -22,6 +22,9 @@ from reverie.training.scheduler import Scheduler
 ADDED_LATER = ("monitor",)
 """Parts that older checkpoints lack; they start afresh."""
 
+FILL_ROWS = 1000
+"""Stored rows after which the normaliser takes in what it has seen."""
+
 
 @dataclass
 class Factories:
@@ -80,11 +83,21 @@ class Session:
             is_afresh |= self._drop(previous)
         if self._apply(phase) or is_afresh:
             self.collector.restart()
+        self._fill(phase)
         self.recorder.begin_phase(phase.name)
 
     def close(self) -> None:
         self.vector.close()
         self.recorder.close()
+
+    def _fill(self, phase: Phase) -> None:
+        """Let stored data into a buffer that has a source; they move the normaliser as collected rows do."""
+        fill = getattr(self.buffers[phase.buffer], "fill", None)
+        for number, row in enumerate(fill() if fill else (), 1):
+            if row["valid"].all():
+                self.normaliser.observe(row)
+            if number % FILL_ROWS == 0:
+                self.normaliser.advance()
 
     def _drop(self, previous: Phase) -> bool:
         """Forget what a phase does not pass on; whether new episodes have to begin."""

@@ -42,6 +42,10 @@ CASES = {
         "algorithm.target_every=2", "algorithm.n_step=2", "algorithm.noisy=true", "algorithm.dueling=true",
         "algorithm.head.kind=categorical", "algorithm.network.units=[8]", "buffers.main.sampler.kind=prioritised",
     ),
+    "dreamer": (
+        "CartPole-v1:dreamer", "debug", "env.num_envs=2", "phases.0.duration_steps=40",
+        "phases.0.hooks.0.collect.rows=40", "buffers.main.capacity=64", "phases.1.hooks.0.collect.rows=8",
+    ),
     "sac": ("Pendulum-v1:sac", "phases.0.duration_steps=100", "algorithm.batch_size=8", "algorithm.units=[8]"),
     "sac with images and choices": (
         "Reverie/Motion-v0:sac", "env.num_envs=1", "phases.0.duration_steps=40", "phases.0.hooks.0.collect.rows=40",
@@ -55,8 +59,8 @@ CASES = {
     ),
 }  # fmt: skip
 
-UNSAVED = ("/rows/_columns/", "/sampler/_trees/")
-"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; trees follow from rows."""
+UNSAVED = ("/_spans/", "/rows/_columns/", "/rows/flags/", "/sampler/_trees/")
+"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; the others follow."""
 
 
 def is_void(path: str, values: dict[str, str]) -> bool:

@@ -12,6 +12,7 @@ import sys
 import termios
 from pathlib import Path
 
+from reverie import api
 from reverie.log.plain import COLUMNS
 
 WORDS = ("CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=64", "log.every_steps=100", "evaluate.final_episodes=2")
@@ -38,7 +39,7 @@ def train_on_terminal(folder: Path, *words: str) -> tuple[int, str]:
 
 
 def test_a_run_on_a_terminal(tmp_path: Path) -> None:
-    code, sent = train_on_terminal(tmp_path)
+    code, sent = train_on_terminal(tmp_path, "log.csv=true")
     assert code == 0
     assert sent.index(HIDE) < sent.rindex(SHOW)
     assert "Finished after" in sent[sent.rindex(SHOW) :]
@@ -49,6 +50,8 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
     log = next(tmp_path.glob("runs/*/run.log")).read_text()
     assert "".join(title.rjust(width) for title, width, _, _ in COLUMNS) in log
     assert "\x1b" not in log
+    quiet = api.train(*WORDS, steps=600, runs_dir=tmp_path / "quiet")  # nothing of this changes a bit of training
+    assert next(tmp_path.glob("runs/*/metrics.jsonl")).read_bytes() == (quiet.path / "metrics.jsonl").read_bytes()
 
 
 def test_an_error_comes_out_whole_below_the_table(tmp_path: Path) -> None:

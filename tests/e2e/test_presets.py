@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import pytest
 
 from reverie.api import make_config
 from reverie.config.build import build
-from reverie.envs.make import register_own_envs
+from reverie.envs.make import find_spec
 from tests.unit.config.test_presets import SPECS
+
+EXTRAS = {"box2d": ".box2d", "mujoco": ".mujoco", "crafter": "envs.crafter", "dmc": "envs.dm_control"}
 
 
 def needs(spec: str) -> Any:
     """The spec, marked with the extra that its env comes from."""
-    register_own_envs()
-    entry_point = str(getattr(gym.registry.get(spec.rpartition(":")[0]), "entry_point", ""))
-    extras = [extra for extra in ("box2d", "mujoco") if f".{extra}" in entry_point]
+    entry_point = str(find_spec(spec.rpartition(":")[0]).entry_point)
+    extras = [extra for extra, word in EXTRAS.items() if word in entry_point]
     return pytest.param(spec, marks=[pytest.mark.needs(extra) for extra in extras])
 
 

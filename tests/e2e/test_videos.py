@@ -21,6 +21,7 @@ from reverie.runs import videos
 from reverie.runs.checkpoint import CheckpointFolder
 from tests.e2e.test_api import TINY
 from tests.e2e.test_reproducible import contents
+from tests.resume.pieces import CHECKING, assert_equal_runs
 from tests.unit.envs.broken_envs import BrokenDrawing
 from tests.videos import read_mp4
 
@@ -98,11 +99,12 @@ def test_not_a_bit_changes_by_filming(tmp_path: Path, sample: str) -> None:
 
 
 def test_an_algorithm_that_counts_while_it_acts_stays_the_same(tmp_path: Path) -> None:
-    words = ("Bandit/Bernoulli-v0:qlearning", "evaluate.sample=true", "evaluate.final_episodes=1")
-    words += ("env.id=Reverie/Counting-v0", "env.log_keys=[]", "env.kwargs={observation: discrete, length: 6}")
+    """The checking agent keeps count of the actions that it draws."""
+    words = (*CHECKING, "evaluate.sample=true")
     without = train(tmp_path / "without", *words, "video.enabled=false")
     with_videos = train(tmp_path / "with", *words, "video.enabled=true", "video.every_evaluations=1")
     assert (with_videos / "videos" / "last.mp4").exists()
+    assert_equal_runs(with_videos, without)
     assert contents(with_videos) == contents(without)
 
 

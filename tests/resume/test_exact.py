@@ -25,6 +25,15 @@ ALGORITHMS = {
     "ppo": PPO,
     "dqn": ("CartPole-v1:dqn", *REPLAY, "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=4"),
     "sac": ("Pendulum-v1:sac", *REPLAY, "phases.1.hooks.0.collect.rows=4"),
+    "dreamer": (
+        "CartPole-v1:dreamer",
+        "debug",
+        *REPLAY,
+        "env.num_envs=2",
+        "algorithm.batch_size=4",
+        "phases.0.hooks.0.collect.rows=32",
+        "phases.1.hooks.0.collect.rows=8",
+    ),
 }
 """How each algorithm is made small; one that is not listed runs as its preset says."""
 ENVS = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Reverie/Motion-v0")

@@ -34,7 +34,24 @@ def test_every_shipped_variant_is_a_valid_run(spec: str) -> None:
     assert step_budget(config.phases) == config.horizon_steps > 0
 
 
-@pytest.mark.parametrize("name", [n for n in presets.preset_names() if n.startswith("size/")])
+SIZES = [name for name in presets.preset_names() if name.startswith("size/")]
+MODEL_SIZES = [name for name in SIZES if "**.deter" in presets.find_preset(name).body]
+
+
+@pytest.mark.parametrize("name", MODEL_SIZES)
+def test_every_shipped_size_changes_all_parts_of_a_world_model(name: str) -> None:
+    config = load_config(compose("Acrobot-v1:dreamer", [name]).tree)
+    wanted, algorithm = presets.find_preset(name).body, config.algorithm.model_dump()
+    model = algorithm["model"]
+    assert [model["rssm"][key] for key in ("deter", "hidden", "classes")] == [
+        wanted[f"**.{key}"] for key in ("deter", "hidden", "classes")
+    ]
+    parts = [*(model[key] for key in ("encoder", "decoder", "reward", "continuation")), algorithm["actor"]]
+    assert {part["units"] for part in [*parts, algorithm["critic"]]} == {wanted["**.units"]}
+    assert {model["encoder"]["depth"], model["decoder"]["depth"]} == {wanted["**.depth"]}
+
+
+@pytest.mark.parametrize("name", [name for name in SIZES if name not in MODEL_SIZES])
 def test_every_shipped_size_changes_all_networks(name: str) -> None:
     before = load_config(compose("CartPole-v1:ppo", []).tree)
     config = load_config(compose("CartPole-v1:ppo", [name]).tree)

@@ -7,7 +7,8 @@ import pytest
 
 from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Row, Sealed
-from reverie.data.columns import AnnotationColumns, ObservedColumns
+from reverie.data.annotations import AnnotationColumns
+from reverie.data.columns import ObservedColumns
 
 NUM_ENVS, CHUNK_STEPS, NUM_CHUNKS = 2, 3, 4
 CAPACITY = NUM_ENVS * CHUNK_STEPS * NUM_CHUNKS

@@ -46,6 +46,12 @@ def test_windows_lie_side_by_side_and_the_envs_take_turns() -> None:
     assert draw(sampler, 2) == [24, 25]
 
 
+def test_rows_serve_as_context_again() -> None:
+    columns = make_columns(("f" + "." * 13,))
+    # Four rows of which the first is context: rows 1 to 3, 4 to 6 and so on are replayed once each.
+    assert draw(make_sampler(columns), 4, Span(0, 3, is_within_episode=False, context=1)) == [0, 3, 6, 9]
+
+
 def test_when_nothing_is_new_everything_is_served_alike() -> None:
     columns = make_columns(("f" + "." * 9,))
     sampler = make_sampler(columns)

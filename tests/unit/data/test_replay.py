@@ -258,6 +258,47 @@ def test_what_is_written_back_is_sampled_later() -> None:
     assert not is_written.all()
 
 
+def noted_row(time: int) -> Row:
+    notes = np.array([[time, env] for env in range(2)], np.float32)
+    return {**make_row(time), "note/state": notes / 8, "note/class": notes.astype(np.uint8)}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_notes_come_with_their_rows_until_they_are_replaced(dtype: str, tmp_path: Path) -> None:
+    buffer = make_buffer(0, annotation_dtype=dtype)
+    for time in range(50):  # the ring came round
+        buffer.add(noted_row(time))
+    batch = sample(buffer, Window(8, 6))
+    np.testing.assert_array_equal(batch["note/state"] * 8, batch["obs"][..., ::-1])
+    np.testing.assert_array_equal(batch["note/class"], batch["obs"][..., ::-1])
+    assert (batch["note/state"].dtype, batch["note/class"].dtype) == (np.float32, np.uint8)
+    assert buffer.annotations.keys == ["note/state", "note/class"]
+    row = batch["id"][0, 0]
+    buffer.write_back(WriteBack(np.array([row]), {"note/state": np.array([[0.5, 0.25]], np.float32)}))
+    restored = make_buffer(0, annotation_dtype=dtype)
+    restored.load_state(through_files(buffer.state(), tmp_path))
+    for kept in (buffer, restored):
+        again = sample(kept, Window(8, 6))
+        assert again["note/state"][0, 0].tolist() == [0.5, 0.25]
+        np.testing.assert_array_equal(again["note/class"], batch["note/class"])
+
+
+def test_the_forecast_knows_that_notes_are_annotations() -> None:
+    buffer = make_buffer(0, annotation_dtype="float16")
+    plain = forecast_bytes(buffer.config, SPECS, 2)
+    notes = {key: value for key, value in noted_row(0).items() if key.startswith("note/")}
+    assert forecast_bytes(buffer.config, SPECS, 2, notes) - plain == buffer.rows.capacity_rows * (2 * 2 + 2 * 1)
+
+
+def test_context_comes_ahead_of_a_window_and_does_not_count_as_replayed() -> None:
+    buffer = make_buffer(20)
+    read = Window(8, 6, context=2)
+    batch = sample(buffer, read)
+    assert batch["obs"].shape == (8, 8, 2)
+    assert (np.diff(batch["obs"][..., 1], axis=1) == 1).all()
+    assert read.rows == buffer.usage.served == 48
+
+
 def test_annotations_are_dropped_with_their_rows() -> None:
     buffer = make_buffer(36)  # full
     old_ids = buffer.rows.ids

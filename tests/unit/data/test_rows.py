@@ -13,6 +13,7 @@ from reverie.data.rows import (
     stack_frames,
     stack_rows,
     transitions,
+    with_context,
 )
 from reverie.envs.config import EnvConfig
 from reverie.envs.vector import SyncVector
@@ -106,3 +107,12 @@ def test_row_bytes() -> None:
     specs = Specs({"obs/0": image, "obs/1": vector, "obs/2": index}, ActionSpec("continuous", (2,), "float32"))
     extras = {"log_prob": np.zeros(7, np.float32), "latent": np.zeros((7, 3), np.float16)}  # 4 + 6
     assert row_bytes(specs, extras) == 192 + 20 + 8 + 8 + 7 + 4 + 6
+
+
+def test_context_is_the_row_before_and_brings_the_action_that_led_on() -> None:
+    batch = {"action": np.array([[1, 2, 3]]), "obs": np.array([[10, 20, 30]])}
+    context, rows = with_context(batch)
+    assert {key: value.tolist() for key, value in context.items()} == {"action": [1], "obs": [10]}
+    assert rows["obs"].tolist() == [[20, 30]]
+    assert rows["previous_action"].tolist() == [[1, 2]]
+    assert rows["action"].tolist() == [[2, 3]]

@@ -20,7 +20,15 @@ import torch
 from torch import Tensor
 
 from reverie.data.rows import transitions
-from reverie.functional.returns import discounted_return, first_n_step, gae, n_step, n_step_return, td_lambda_return
+from reverie.functional.returns import (
+    discounted_return,
+    first_n_step,
+    gae,
+    imagined_return,
+    n_step,
+    n_step_return,
+    td_lambda_return,
+)
 
 GAMMA = LAM = 0.5
 REWARD = torch.tensor([[1.0, 2, 0, 4, 8]]).repeat(3, 1)
@@ -248,3 +256,16 @@ def forward_view(
         shares = [(1 - lam) * lam ** (n - 1) for n in range(1, longest)] + [lam ** (longest - 1)]
         result[b, t] = sum(share * walk(*stream, t, n, gamma) for n, share in enumerate(shares, start=1))
     return result
+
+
+def test_imagined_return_by_hand() -> None:
+    # t=2: 4 + 0.5 * 30 = 19   t=1: 2 + 1.0 * (0.5 * 20 + 0.5 * 19) = 21.5   t=0: 1 + 0.2 * (5 + 10.75) = 4.15
+    reward, next_value = torch.tensor([[1.0, 2, 4]]), torch.tensor([[10.0, 20, 30]])
+    found = imagined_return(reward, next_value, torch.tensor([[0.2, 1.0, 0.5]]), LAM)
+    torch.testing.assert_close(found, torch.tensor([[4.15, 21.5, 19]]))
+
+
+def test_imagined_return_with_one_discount_is_the_lambda_return() -> None:
+    never = torch.zeros_like(LAST)
+    expected = td_lambda_return(REWARD, NEXT_VALUE, never, never, torch.ones_like(WEIGHT), GAMMA, LAM)
+    torch.testing.assert_close(imagined_return(REWARD, NEXT_VALUE, torch.full_like(REWARD, GAMMA), LAM), expected)

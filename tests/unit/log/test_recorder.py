@@ -156,3 +156,19 @@ def test_closing_closes_the_sinks() -> None:
     run = Run()
     run.recorder.close()
     assert run.listener.is_closed
+
+
+def test_sinks_are_closed_from_last_to_first() -> None:
+    """So that JSONL and the console, which come first, still hear of what goes wrong with the others."""
+    closed: list[str] = []
+
+    class Closing(Listener):
+        def close(self) -> None:
+            closed.append(self.name)
+
+    run = Run()
+    run.recorder.sinks = [Closing(), Closing()]
+    for sink, name in zip(run.recorder.sinks, ("console", "csv"), strict=True):
+        sink.name = name  # type: ignore[attr-defined]
+    run.recorder.close()
+    assert closed == ["csv", "console"]

@@ -243,7 +243,7 @@ def test_videos_need_an_env_that_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -
     config = config_of(PPO)
 
     def facts(enabled: Any) -> Facts:
-        shown = SimpleNamespace(video=SimpleNamespace(enabled=enabled), **dict(config))
+        shown = SimpleNamespace(**{**dict(config), "video": SimpleNamespace(enabled=enabled)})
         return replace(facts_of(config), config=shown)
 
     assert find_traps(facts(True)) == []
@@ -268,6 +268,14 @@ def test_the_table_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = report_lines(facts)
     assert len(lines) == MOST_LINES
     assert lines[4].split(maxsplit=1)[1] == "about 2 h 1 min of training, and at most 90 s of evaluations"
+
+
+def test_traps_fit_into_a_terminal() -> None:
+    config = config_of(PPO)
+    facts = facts_of(config, memory=90, free_memory=100, disk=2, free_disk=1, specs=without_limit(config))
+    lines = report_lines(facts)
+    assert all(len(line) <= 80 for line in lines)
+    assert "checkpoint.keep_last=1, or choose another --runs-dir" in " ".join(line.strip() for line in lines)
 
 
 def test_dry_runs_tell_what_is_cheap_to_know() -> None:

@@ -1,0 +1,148 @@
+"""One full update of Dreamer, one thread, float32: ``python -m bench.dreamer --obs vector --size size1m --json``.
+
+CPU seconds of an update on batches of 16 x 64 rows with dreams of 15 steps, where they go, how many GFLOP that is, and
+what this machine makes of plain matrix products in the same run. ``act_*`` is one call of the policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from reverie import backend
+from reverie.algos import dreamer
+from reverie.config.compose import compose
+from reverie.core.rng import make_generator
+from reverie.core.specs import ActionSpec, ObservationSpec, Specs
+from reverie.core.types import Clock, Mode, Row
+
+SPECS = {
+    "vector": Specs(
+        {"obs": ObservationSpec((24,), "float32", "vector")},
+        ActionSpec("continuous", (6,), "float32", low=(-1.0,) * 6, high=(1.0,) * 6),
+    ),
+    "image": Specs({"obs": ObservationSpec((64, 64, 3), "uint8", "image")}, ActionSpec("discrete", (), "int64", (17,))),
+}
+PARTS = {
+    "observe": (dreamer.WorldModel, "observe"), "model_losses": (dreamer.WorldModel, "losses"),
+    "dream": (dreamer.Dreamer, "_dream"), "dream_losses": (dreamer.Dreamer, "_dream_losses"),
+    "replay_loss": (dreamer.Dreamer, "_replay_loss"), "backward_and_step": (dreamer, "step_together"),
+}  # fmt: skip
+
+
+def make_agent(obs: str, size: str, settings: list[str]) -> dreamer.Dreamer:
+    tree = compose("Reverie/Counting-v0:dreamer", [size, *settings]).tree["algorithm"]
+    config = dreamer.Dreamer.Config.model_validate(tree)
+    return dreamer.Dreamer(config, SPECS[obs], make_generator(0, "weights"))
+
+
+def make_batch(agent: dreamer.Dreamer) -> Row:
+    """Random rows, as a buffer serves them."""
+    rng, specs, config = make_generator(0, "batch"), agent.specs, agent.config
+    shape = (config.batch_size, config.batch_length + 1)
+    spec, count = specs.observations["obs"], shape[0] * shape[1]
+    is_image = spec.kind == "image"
+    seen = rng.integers(0, 256, (*shape, *spec.shape)) if is_image else rng.standard_normal((*shape, *spec.shape))
+    never, rssm = np.zeros(shape, bool), config.model.rssm
+    return {
+        "obs": seen.astype(spec.dtype), "action": specs.action.sample(rng, count).reshape(*shape, *specs.action.shape),
+        "reward": rng.standard_normal(shape, dtype=np.float32), "is_first": rng.random(shape) < 0.005,
+        "terminated": never, "truncated": never, "id": np.arange(count).reshape(shape),
+        "note/deter": np.zeros((*shape, rssm.deter), np.float32),
+        "note/stoch": np.zeros((*shape, rssm.stoch), np.uint8),
+    }  # fmt: skip
+
+
+def cpu_seconds(call: Callable[[], Any], times: int) -> float:
+    """The median of several calls."""
+    taken = []
+    for _ in range(times):
+        before = time.process_time()
+        call()
+        taken.append(time.process_time() - before)
+    return statistics.median(taken)
+
+
+def gemm_gflops() -> float:
+    """Products of 1024 x 1024 matrices."""
+    matrix = torch.randn(1024, 1024)
+    return 2 * 1024**3 / cpu_seconds(lambda: matrix @ matrix, 15) / 1e9
+
+
+def time_parts(update: Callable[[], Any]) -> dict[str, float]:
+    """CPU milliseconds of each part in one update."""
+    taken: dict[str, float] = {}
+    originals = {name: getattr(owner, attribute) for name, (owner, attribute) in PARTS.items()}
+
+    def watched(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            before = time.process_time()
+            result = originals[name](*arguments)
+            taken[name] = taken.get(name, 0.0) + time.process_time() - before
+            return result
+
+        return call
+
+    for name, (owner, attribute) in PARTS.items():
+        setattr(owner, attribute, watched(name))
+    update()
+    for name, (owner, attribute) in PARTS.items():
+        setattr(owner, attribute, originals[name])
+    return {name: round(1000 * seconds, 1) for name, seconds in taken.items()}
+
+
+def act_milliseconds(agent: dreamer.Dreamer, num_envs: int) -> float:
+    batch = make_batch(agent)
+    row = {key: np.repeat(value[:1, 0], num_envs, 0) for key, value in batch.items()}
+    now = {**row, "previous_action": row.pop("action"), "is_first": np.zeros(num_envs, bool)}
+    carry, rng = agent.initial_carry(num_envs), make_generator(0)
+    return 1000 * cpu_seconds(lambda: agent.act(now, carry, Clock(), rng, Mode.COLLECT), 100)
+
+
+def measure(obs: str, size: str, updates: int, settings: list[str]) -> dict[str, Any]:
+    started = time.process_time()
+    backend.configure("cpu", threads=1, deterministic=True)
+    agent, rng = make_agent(obs, size, settings), make_generator(0, "noise")
+    batch = make_batch(agent)
+
+    def update() -> None:
+        agent.update(batch, Clock(), rng)
+
+    update()
+    ready = time.process_time() - started
+    with FlopCounterMode(display=False) as counter:
+        update()
+    weights = sum(len(optimizer.flat) for optimizer in (agent.model_optimizer, agent.behaviour_optimizer))
+    return {
+        "obs": obs, "size": size, "settings": settings, "weights": weights,
+        "update_cpu_s": round(cpu_seconds(update, updates), 4), "parts_ms": time_parts(update),
+        "gflop": round(counter.get_total_flops() / 1e9, 1), "gemm_gflops": round(gemm_gflops(), 1),
+        "act_1_ms": round(act_milliseconds(agent, 1), 2), "act_16_ms": round(act_milliseconds(agent, 16), 2),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "compile_s": 0.0, "first_update_s": round(ready, 2),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--obs", choices=list(SPECS), default="vector")
+    parser.add_argument("--size", default="size1m")
+    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("settings", nargs="*", help="such as **.strided=true")
+    given = parser.parse_args()
+    found = measure(given.obs, given.size, given.updates, given.settings)
+    print(json.dumps(found) if given.json else "\n".join(f"{key:>16}  {value}" for key, value in found.items()))
+
+
+if __name__ == "__main__":
+    main()

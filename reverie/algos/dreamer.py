@@ -1,0 +1,365 @@
+"""DreamerV3: learn a world model from replay and a policy from its dreams.
+
+Hafner et al. 2023, "Mastering Diverse Domains through World Models", after the state of its code of 2025: one backward
+pass through model, policy and value; the value is also learnt on replayed rows, and that gradient reaches the model.
+
+Departures: the learning rate is not 0 at the very first step, choices of the policy get the paper's uniform mix (the
+code leaves it out), and while evaluating the policy takes its best action instead of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from reverie import backend
+from reverie.controllers.latent_actor import ActorConfig, LatentActor, LatentCritic
+from reverie.core import registry
+from reverie.core.config import Component, ComponentConfig, Config
+from reverie.core.errors import ConfigError
+from reverie.core.reads import Read, Window
+from reverie.core.schedule import Rate, constant
+from reverie.core.specs import Specs
+from reverie.core.types import (
+    NOTE,
+    Array,
+    Batch,
+    Carry,
+    Clock,
+    Mode,
+    Row,
+    State,
+    Update,
+    WriteBack,
+    is_last,
+    observation_keys,
+)  # fmt: skip
+from reverie.data.rows import transitions, with_context
+from reverie.functional.categorical import one_hot
+from reverie.functional.returns import imagined_return, td_lambda_return
+from reverie.models.rssm import Latent, Observed
+from reverie.models.world_model import Dream, WorldModel
+from reverie.nets.laprop import LaProp, step_together
+from reverie.nets.scaling import PercentileScale
+from reverie.nets.two_hot import TwoHotConfig
+
+Tensors = Mapping[str, Tensor]
+
+
+class LossWeights(Config):
+    """How much each loss counts."""
+
+    reconstruction: float = 1.0
+    """Of the observations."""
+    reward: float = 1.0
+    """Of the rewards."""
+    continuation: float = 1.0
+    """Of whether episodes go on."""
+    dynamics: float = 1.0
+    """Pulls the prior to the posterior."""
+    representation: float = 0.1
+    """Pulls the posterior to the prior."""
+    policy: float = 1.0
+    """Of the policy, in dreams."""
+    value: float = 1.0
+    """Of the value, in dreams."""
+    replay_value: float = 0.3
+    """Of the value, on replayed rows."""
+
+
+class CriticConfig(TwoHotConfig):
+    """The value's network."""
+
+    layers: int = Field(3, ge=0)
+    """Fully connected layers."""
+
+
+class DreamerConfig(ComponentConfig):
+    """DreamerV3."""
+
+    built_once = frozenset({"model", "actor", "critic"})
+
+    kind: str = "dreamer"
+    learning_rate: Rate = constant(4e-5)
+    """Step size of the optimiser, for all parts."""
+    batch_size: int = Field(16, ge=1)
+    """Stretches of rows per update."""
+    batch_length: int = Field(64, ge=2)
+    """Rows of each stretch."""
+    replay_context: bool = True
+    """Start stretches from the latent that was stored with the row before them, instead of from nothing."""
+    horizon: int = Field(333, ge=1)
+    """Steps that matter: the discount is 1 - 1 / horizon."""
+    gae_lambda: float = Field(0.95, ge=0, le=1)
+    """How far returns lean on rewards instead of values."""
+    imagine_steps: int = Field(15, ge=1)
+    """Length of the dreams that begin at every replayed row."""
+    entropy_weight: float = Field(3e-4, ge=0)
+    """How much the policy is rewarded for staying open."""
+    free_nats: float = Field(1.0, ge=0)
+    """Divergence between prior and posterior that costs nothing."""
+    slow_rate: float = Field(0.02, gt=0, le=1)
+    """How far the slow value moves towards the value with every update."""
+    slow_weight: float = Field(1.0, ge=0)
+    """How much the value is held to its slow copy."""
+    replay_value_gradient: bool = True
+    """Let the value's error on replayed rows teach the model too."""
+    loss_weights: LossWeights = LossWeights()
+    """How much each loss counts."""
+    model: Annotated[ComponentConfig, Component("model")] = WorldModel.Config()
+    """The world model."""
+    actor: ActorConfig = ActorConfig()
+    """The policy's network."""
+    critic: CriticConfig = CriticConfig()
+    """The value's network."""
+    return_scale: Annotated[ComponentConfig, Component("return_scale")] = PercentileScale.Config()
+    """How returns are brought to one scale: percentile, deviation or none."""
+    optimizer: Annotated[ComponentConfig, Component("optimizer")] = LaProp.Config()
+    """The optimiser."""
+
+
+class Dreamer:
+    """An agent for all observations and for discrete, multi-discrete and bounded continuous actions."""
+
+    Config = DreamerConfig
+    hooks = ("update", "update_world_model", "update_controller")
+
+    def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
+        _check_actions(specs)
+        self.config = config
+        self.specs = specs
+        with backend.seeded(rng):
+            model = registry.load("model", config.model.kind)(config.model, specs)
+            self.model: WorldModel = model.to(backend.device())
+            self.actor = LatentActor(config.actor, model.features, specs.action).to(backend.device())
+            self.critic = LatentCritic(config.critic, model.features).to(backend.device())
+        scale = registry.load("return_scale", config.return_scale.kind)
+        self.return_scale = scale(config.return_scale).to(backend.device())
+        optimizer = registry.load("optimizer", config.optimizer.kind)
+        self.model_optimizer = optimizer(config.optimizer, self.model.parameters())
+        behaviour = [*self.actor.parameters(), *self.critic.value.parameters()]
+        self.behaviour_optimizer = optimizer(config.optimizer, behaviour)
+
+    @property
+    def reads(self) -> dict[str, Read]:
+        return dict.fromkeys(self.hooks, Window(self.config.batch_size, self.config.batch_length, context=1))
+
+    @property
+    def discount(self) -> float:
+        return 1 - 1 / self.config.horizon
+
+    # ---------------------------------------------------------------- acting
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        return self._pack(self.model.initial(num_envs))
+
+    @torch.inference_mode()
+    def act(
+        self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
+    ) -> tuple[Array, Carry, Row]:
+        keys = (*observation_keys(now), "previous_action", "is_first")
+        rows = backend.to_tensors({key: now[key][:, None] for key in keys})
+        count = len(now["is_first"])
+        latent = self.model.observe(self._unpack(carry), rows, self._uniform(rng, count, 1)).latent
+        policy = self.actor(latent.features[:, 0])
+        noise = self._action_noise(rng, count)
+        action = policy.mode() if mode is Mode.EVALUATE else policy.sample(noise)
+        after = self._pack(Latent(latent.deter[:, 0], latent.stoch[:, 0]))
+        return action.cpu().numpy(), after, {f"{NOTE}{key}": value for key, value in after.items()}
+
+    # ---------------------------------------------------------------- learning
+
+    def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        """Model, policy and value in one backward pass, on rows (B, T + 1) of which the first gives the context."""
+        start, rows = self._prepare(batch)
+        observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
+        losses = self._model_losses(observed, rows)
+        behaviour, metrics = self._behaviour_losses(observed, rows, rng)
+        losses |= behaviour
+        optimizers = (self.model_optimizer, self.behaviour_optimizer)
+        norms = step_together(optimizers, self._total(losses), self.config.learning_rate.at(clock))
+        self.critic.follow(self.config.slow_rate)
+        metrics |= self.model.watch(observed) | {"model_grad_norm": norms[0], "behaviour_grad_norm": norms[1]}
+        return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
+
+    def update_world_model(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        """The model alone, for phases."""
+        start, rows = self._prepare(batch)
+        observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
+        losses = self._model_losses(observed, rows)
+        norm = self.model_optimizer.step(self._total(losses), self.config.learning_rate.at(clock))
+        metrics = self.model.watch(observed) | {"model_grad_norm": norm}
+        return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
+
+    def update_controller(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        """Policy and value alone, for phases; the model stands still."""
+        start, rows = self._prepare(batch)
+        with torch.no_grad():
+            observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
+        losses, metrics = self._behaviour_losses(observed, rows, rng)
+        norm = self.behaviour_optimizer.step(self._total(losses), self.config.learning_rate.at(clock))
+        self.critic.follow(self.config.slow_rate)
+        return Update(_report(losses, {**metrics, "behaviour_grad_norm": norm}))
+
+    def _model_losses(self, observed: Observed, rows: Tensors) -> dict[str, Tensor]:
+        return self.model.losses(observed, rows, self.discount, self.config.free_nats)
+
+    def _behaviour_losses(
+        self, observed: Observed, rows: Tensors, rng: np.random.Generator
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Losses of policy and value, in dreams from every row and on the rows; and numbers to watch."""
+        dream = self._dream(observed.latent.flatten(), self.config.imagine_steps, rng)
+        losses, returns, metrics = self._dream_losses(dream)
+        starts = returns[0].view(rows["is_first"].shape)
+        losses["replay_value"] = self._replay_loss(observed.latent.features, rows, starts)
+        return losses, metrics
+
+    def _dream_losses(self, dream: Dream) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
+        """Losses (H, N), returns (H, N) and metrics; nothing of it reaches the model."""
+        features = dream.features
+        value = self.critic(features)
+        with torch.no_grad():
+            expected, prediction = value.mean(), self.model.predict(features)
+            reward, going_on = prediction.reward[1:], prediction.continuation
+            returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
+            self.return_scale.update(returns)
+            _, scale = self.return_scale()
+            advantage = (returns - expected[:-1]) / scale
+            weight = going_on.cumprod(0)[:-1]
+            slow = self.critic.slow_mean(features[:-1])
+        policy = self.actor(features[:-1].flatten(0, 1))
+        log_prob = policy.log_prob(dream.actions.flatten(0, 1)).view_as(advantage)
+        entropy = policy.entropy().view_as(advantage)
+        to_return, to_slow = value.of(slice(0, -1)).loss(returns, slow)
+        losses = {
+            "policy": -weight * (log_prob * advantage + self.config.entropy_weight * entropy),
+            "value": weight * (to_return + self.config.slow_weight * to_slow),
+        }
+        metrics = {
+            "entropy": entropy.mean(), "advantage_size": advantage.abs().mean(), "dream_reward": reward.mean(),
+            "dream_continuation": going_on.mean(), "dream_return": returns.mean(), "dream_value": expected.mean(),
+            "return_scale": scale,
+        }  # fmt: skip
+        return losses, returns, metrics
+
+    def _replay_loss(self, features: Tensor, rows: Tensors, starts: Tensor) -> Tensor:
+        """The value's error on the rows themselves (B, T - 1); ``starts`` are returns dreamt from each row (B, T)."""
+        now, then, weight = transitions({**rows, "features": features, "dreamt": starts})
+        returns = td_lambda_return(
+            then["reward"], then["dreamt"], then["terminated"], is_last(then), weight, self.discount,
+            self.config.gae_lambda,
+        )  # fmt: skip
+        seen = now["features"] if self.config.replay_value_gradient else now["features"].detach()
+        to_return, to_slow = self.critic(seen).loss(returns, self.critic.slow_mean(seen))
+        return weight * (to_return + self.config.slow_weight * to_slow)
+
+    def _total(self, losses: Mapping[str, Tensor]) -> Tensor:
+        weights = self.config.loss_weights
+        return torch.stack([getattr(weights, name) * loss.mean() for name, loss in losses.items()]).sum()
+
+    # ---------------------------------------------------------------- looking into the model
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, rng: np.random.Generator) -> Latent:
+        """The latents (B, T) of rows (B, T + 1) as an update sees them."""
+        start, rows = self._prepare(batch)
+        return self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape)).latent
+
+    @torch.no_grad()
+    def imagine(self, start: Latent, rng: np.random.Generator, actions: Array | None = None, steps: int = 15) -> Dream:
+        """Dream on from N latents: with these actions (H, N, *shape), or ``steps`` with those of the policy."""
+        if actions is None:
+            return self._dream(start, steps, rng)
+        given = torch.as_tensor(actions, device=backend.device())
+        uniform = self._uniform(rng, *given.shape[:2])
+        return self.model.imagine(start, lambda features, step: given[step], uniform)
+
+    def decode(self, latent: Latent | Tensor) -> dict[str, Array]:
+        """Latents, or features of a dream, as observations."""
+        if isinstance(latent, Tensor):
+            latent = self.model.split(latent)
+        return {key: value.cpu().numpy() for key, value in self.model.decode(latent).items()}
+
+    # ---------------------------------------------------------------- pieces
+
+    def _dream(self, start: Latent, steps: int, rng: np.random.Generator) -> Dream:
+        count = len(start.deter)
+        uniform, noise = self._uniform(rng, steps, count), self._action_noise(rng, steps, count)
+        return self.model.imagine(start, lambda features, step: self.actor(features).sample(noise[step]), uniform)
+
+    def _prepare(self, batch: Batch) -> tuple[Latent, dict[str, Tensor]]:
+        """Where the stretches start, and their rows (B, T) on the device."""
+        context, rows = with_context(backend.to_tensors(batch))
+        notes = {key.removeprefix(NOTE): value for key, value in context.items() if key.startswith(NOTE)}
+        if notes and self.config.replay_context:
+            return self._unpack(notes), rows
+        return self.model.initial(len(context["is_first"])), rows
+
+    def _write_back(self, batch: Batch, observed: Observed) -> WriteBack | None:
+        """The new latents for the rows they belong to."""
+        if "id" not in batch:
+            return None
+        notes = {f"{NOTE}{key}": value for key, value in self._pack(observed.latent).items()}
+        return WriteBack(np.asarray(batch["id"])[:, 1:], notes)
+
+    def _pack(self, latent: Latent) -> Row:
+        """A latent as it is stored: classes as bytes. Fresh ones have no class at all, which reads as class 0."""
+        rssm = self.config.model.rssm
+        stoch = latent.stoch.detach().unflatten(-1, (rssm.classes, rssm.stoch))
+        return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.argmax(-2).to(torch.uint8).cpu().numpy()}
+
+    def _unpack(self, notes: Mapping[str, Any]) -> Latent:
+        stored = backend.to_tensors(notes)
+        return Latent(stored["deter"], one_hot(stored["stoch"], self.config.model.rssm.classes).flatten(-2))
+
+    def _uniform(self, rng: np.random.Generator, *leading: int) -> Tensor:
+        """Noise of the latents."""
+        noise = rng.random((*leading, self.config.model.rssm.stoch), dtype=np.float32)
+        return torch.as_tensor(noise, device=backend.device())
+
+    def _action_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
+        return torch.as_tensor(self.actor.draw_noise(rng, *leading), device=backend.device())
+
+    # ---------------------------------------------------------------- memory
+
+    def policy_state(self) -> State:
+        return {"model": backend.module_state(self.model), "actor": backend.module_state(self.actor)}
+
+    def load_policy_state(self, state: State) -> None:
+        backend.load_module_state(self.model, state["model"])
+        backend.load_module_state(self.actor, state["actor"])
+
+    def state(self) -> State:
+        return {
+            **self.policy_state(),
+            "critic": backend.module_state(self.critic),
+            "return_scale": backend.module_state(self.return_scale),
+            "model_optimizer": self.model_optimizer.state(),
+            "behaviour_optimizer": self.behaviour_optimizer.state(),
+        }
+
+    def load_state(self, state: State) -> None:
+        self.load_policy_state(state)
+        backend.load_module_state(self.critic, state["critic"])
+        backend.load_module_state(self.return_scale, state["return_scale"])
+        self.model_optimizer.load_state(state["model_optimizer"])
+        self.behaviour_optimizer.load_state(state["behaviour_optimizer"])
+
+
+def _report(losses: Mapping[str, Tensor], metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Means of the losses beside the other numbers."""
+    means = {f"loss_{name}": loss.detach().mean() for name, loss in losses.items()}
+    return {**means, **{name: value.detach() for name, value in metrics.items()}}
+
+
+def _check_actions(specs: Specs) -> None:
+    if specs.action.kind == "continuous" and not specs.action.is_scaled:
+        raise ConfigError(
+            "Dreamer needs bounded actions; this env's bounds are infinite.",
+            "Wrap the env with gymnasium.wrappers.RescaleAction, or try ppo.",
+        )

@@ -1,0 +1,95 @@
+"""``reverie data``: stored episodes, to learn from without an env or to hand on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from reverie.cli.options import Json, RunsDir, Trust
+
+app = typer.Typer(no_args_is_help=True, help="Export, record and describe stored episodes.")
+Out = Annotated[Path, typer.Option(metavar="DIR", help="A new folder for the dataset.")]
+Form = Annotated[
+    Literal["chunks", "minari"], typer.Option("--format", help="Reverie's own files, or a Minari dataset (extra).")
+]
+
+
+@app.command("export")
+def export_command(
+    target: Annotated[str, typer.Argument(metavar="RUN|DIR", help="A run with a replay, or a dataset of yours.")],
+    out: Out,
+    form: Form = "chunks",
+    buffer: Annotated[str, typer.Option(help="Which of the run's buffers.")] = "main",
+    runs_dir: RunsDir = Path("runs"),
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Write the replay of a run, or a dataset, as a dataset.
+
+    Example: reverie data export @last --out data/cartpole
+    """
+    from reverie import api
+
+    path = api.export_data(target, out, form, buffer, runs_dir, trust)
+    _report(path, as_json)
+
+
+@app.command("record")
+def record_command(
+    target: Annotated[str, typer.Argument(metavar="RUN|ENV", help="A run, or with --random an env.")],
+    out: Out,
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
+    random: Annotated[bool, typer.Option("--random", help="Let chance act.")] = False,
+    policy: Annotated[str, typer.Option(metavar="best|final|STEPS", help="Which of the run's policies.")] = "best",
+    sample: Annotated[bool, typer.Option("--sample/--deterministic", help="Draw actions, or take the best.")] = True,
+    seed: Annotated[int, typer.Option(help="Starting states and draws follow from it.")] = 0,
+    runs_dir: RunsDir = Path("runs"),
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Play fresh episodes and write them as a dataset.
+
+    Examples: reverie data record @last --episodes 100 --out data/expert,
+    reverie data record CartPole-v1 --random --out data/random
+    """
+    from reverie import api
+
+    path = api.record_data(target, out, episodes, random, policy, sample, seed, runs_dir, trust)
+    _report(path, as_json)
+
+
+@app.command("info")
+def info_command(
+    source: Annotated[str, typer.Argument(metavar="DIR|minari:NAME", help="A dataset.")], as_json: Json = False
+) -> None:
+    """Tell what is in a dataset.
+
+    Example: reverie data info data/cartpole
+    """
+    from reverie import api
+
+    _show(api.describe_data(source), as_json)
+
+
+def _report(path: Path, as_json: bool) -> None:
+    from reverie import api
+
+    _show(api.describe_data(str(path)), as_json)
+    if not as_json:
+        typer.echo(f"Learn from it: reverie train ENV:VARIANT offline buffers.main.source={path}")
+
+
+def _show(about: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(about))
+        return
+    typer.echo(f"{about['source']}: {about['episodes']:,} episodes, {about['rows']:,} rows ({about['origin']})")
+    typer.echo(
+        f"return {about['return_mean']:.2f}, from {about['return_min']:.2f} to {about['return_max']:.2f},"
+        f" mean length {about['length_mean']:.1f}, {about['terminated']:,} episodes terminated"
+    )
+    for key, text in about["columns"].items():
+        typer.echo(f"{key}: {text}")

@@ -1,0 +1,92 @@
+"""A policy and a value over the features of a world model."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from reverie.core.specs import ActionSpec
+from reverie.core.types import Array, random_array
+from reverie.functional.categorical import mix_uniform
+from reverie.nets.blocks import make_dense, make_linear
+from reverie.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical
+from reverie.nets.two_hot import HeadConfig, TwoHot, TwoHotConfig, TwoHotHead
+
+_STD_SHIFT = 2.0
+"""Deviations start near their largest."""
+
+
+class ActorConfig(HeadConfig):
+    """The policy's network."""
+
+    layers: int = Field(3, ge=0)
+    """Fully connected layers."""
+    unimix: float = Field(0.01, ge=0, lt=1)
+    """Share of the uniform distribution in choices."""
+    min_std: float = Field(0.1, gt=0)
+    """Smallest deviation of continuous actions."""
+    max_std: float = Field(1.0, gt=0)
+    """Largest deviation of continuous actions."""
+    output_scale: float = Field(0.01, ge=0)
+    """Size of the first outputs: small ones begin with nearly equal chances."""
+
+
+class LatentActor(nn.Module):
+    """Features (N, F) to a distribution over actions (N, *shape)."""
+
+    def __init__(self, config: ActorConfig, inputs: int, action: ActionSpec) -> None:
+        super().__init__()
+        self.config = config
+        self.action = action
+        self.is_continuous = action.kind == "continuous"
+        self.layers = make_dense(inputs, config.units, config.layers)
+        outputs = action.size * (2 if self.is_continuous else 1)
+        self.output = make_linear(config.units if config.layers else inputs, outputs, config.output_scale)
+
+    def forward(self, features: Tensor) -> Distribution:
+        output = self.output(self.layers(features))
+        if self.is_continuous:
+            return self._gaussian(*output.chunk(2, -1))
+        if self.action.kind == "discrete":
+            return Categorical(self._mixed(output))
+        parts = [self._mixed(part) for part in output.split(list(self.action.classes), -1)]
+        return MultiCategorical(torch.cat(parts, -1), self.action.classes, self.action.shape)
+
+    def draw_noise(self, rng: np.random.Generator, *leading: int) -> Array:
+        """What :meth:`forward`'s distributions take as noise."""
+        shape = (*leading, self.action.size)
+        return random_array(rng, *shape) if self.is_continuous else rng.random(shape, dtype=np.float32)
+
+    def _mixed(self, logits: Tensor) -> Tensor:
+        return mix_uniform(logits.unsqueeze(-1), self.config.unimix).squeeze(-1).log() if self.config.unimix else logits
+
+    def _gaussian(self, mean: Tensor, spread: Tensor) -> Gaussian:
+        low, high = self.config.min_std, self.config.max_std
+        std = (high - low) * torch.sigmoid(spread + _STD_SHIFT) + low
+        shape = self.action.shape
+        return Gaussian(mean.tanh().unflatten(-1, shape), std.log().unflatten(-1, shape))
+
+
+class LatentCritic(nn.Module):
+    """A value of features, and a slow copy of it that keeps its targets calm."""
+
+    def __init__(self, config: TwoHotConfig, inputs: int) -> None:
+        super().__init__()
+        self.value = TwoHotHead(config, inputs)
+        self.slow = copy.deepcopy(self.value).requires_grad_(False)
+
+    def forward(self, features: Tensor) -> TwoHot:
+        return self.value(features)
+
+    @torch.no_grad()
+    def slow_mean(self, features: Tensor) -> Tensor:
+        return self.slow(features).mean()
+
+    @torch.no_grad()
+    def follow(self, rate: float) -> None:
+        """Move the slow copy a little towards the value."""
+        torch._foreach_lerp_(list(self.slow.parameters()), list(self.value.parameters()), rate)

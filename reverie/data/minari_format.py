@@ -1,0 +1,196 @@
+"""Minari datasets (https://minari.farama.org, extra ``minari``): written from episodes and read into them.
+
+Minari keeps what passes between an env and an agent, in the env's own spaces. Rows come back from there as they were:
+the agent's action (which is scaled, and also there in the final row) and columns of its own are kept beside the infos.
+Datasets of others have no such columns; their actions are mapped into the agent's range.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from reverie.core.errors import ConfigError, RunError
+from reverie.core.specs import ActionSpec, Specs, read_specs
+from reverie.core.types import ARRIVING, Array, Row
+from reverie.envs.episode import make_action_map
+
+OWN = "reverie"
+"""The name under which infos hold our own columns."""
+
+
+def write_minari(root: Path, name: str, episodes: Iterable[Row], env: gym.Env[Any, Any], origin: str) -> Path:
+    """Write episodes as the Minari dataset ``name`` below ``root``; where its data lie."""
+    minari = _import_minari()
+    path = root / name / "data"
+    if path.exists():
+        raise RunError(f"There is a Minari dataset in '{path}' already.", "Choose another folder, or delete that one.")
+    path.mkdir(parents=True)
+    storage = minari.dataset.minari_storage.MinariStorage.new(
+        path, observation_space=env.observation_space, action_space=env.action_space, jpeg_encoding=False
+    )  # pictures stay as they are: JPEG would change them
+    specs = read_specs(env)
+    storage.update_episodes(_to_buffer(number, episode, env, specs) for number, episode in enumerate(episodes))
+    about = {"dataset_id": name, "algorithm_name": origin, "minari_version": minari.__version__}
+    storage.update_metadata(about)
+    if storage.metadata["total_episodes"] == 0:
+        raise RunError("There is no episode to write.", "Let the run collect at least one whole episode first.")
+    return path
+
+
+class MinariSource:
+    """A Minari dataset as episodes of rows."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name = name
+        self._dataset = _open(path, name)
+
+    @property
+    def specs(self) -> Specs:
+        space = gym.Env()
+        space.observation_space = self._dataset.spec.observation_space
+        space.action_space = self._dataset.spec.action_space
+        return read_specs(space)
+
+    def episodes(self) -> Iterator[Row]:
+        specs, spec = self.specs, self._dataset.spec
+        for episode in self._dataset.iterate_episodes():
+            yield _to_rows(episode, spec.observation_space, specs)
+
+
+def find_minari(name: str) -> Path:
+    """Where Minari keeps a dataset of this name on this machine."""
+    minari = _import_minari()
+    path: Path = minari.storage.get_dataset_path(name) / "data"
+    if not path.exists():
+        known = ", ".join(sorted(minari.list_local_datasets())) or "none"
+        raise ConfigError(
+            f"Minari has no dataset '{name}' on this machine.",
+            f"Known here: {known}. To fetch one: minari download {name}",
+        )
+    return path
+
+
+def is_minari(folder: Path) -> bool:
+    return (folder / "metadata.json").exists() or (folder / "data" / "metadata.json").exists()
+
+
+def _import_minari() -> Any:
+    try:
+        import minari
+        import minari.dataset.minari_storage
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Minari datasets need the package {error.name}.", "Install the extra: pip install 'reverie[minari]'"
+        ) from error
+    return minari
+
+
+def _open(path: Path, name: str) -> Any:
+    data = path if (path / "metadata.json").exists() else path / "data"
+    try:
+        metadata = json.loads((data / "metadata.json").read_bytes())
+        has_spaces = {"observation_space", "action_space"} <= set(metadata)
+    except (OSError, ValueError, TypeError) as error:
+        raise RunError(f"The Minari dataset '{name}' cannot be read: {error}.") from error
+    if not has_spaces:  # Minari would make the env that the dataset names, which runs a stranger's code
+        raise RunError(
+            f"The Minari dataset '{name}' does not say which spaces its env has.",
+            "Write it again with observation_space and action_space given.",
+        )
+    minari = _import_minari()
+    try:
+        return minari.MinariDataset(os.fspath(data))
+    except (ValueError, KeyError, TypeError, AssertionError, OSError) as error:
+        raise RunError(f"The Minari dataset '{name}' cannot be read: {error}") from error
+
+
+def _to_buffer(number: int, episode: Row, env: gym.Env[Any, Any], specs: Specs) -> Any:
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    to_env = make_action_map(specs.action, env.action_space)
+    actions = np.stack([np.asarray(to_env(action)) for action in episode["action"][:-1]])
+    own = [key for key in episode if key not in (*ARRIVING, *specs.observations)]
+    return EpisodeBuffer(
+        id=number,
+        observations=_to_space(env.observation_space, episode),
+        actions=actions,
+        rewards=episode["reward"][1:],
+        terminations=episode["terminated"][1:],
+        truncations=episode["truncated"][1:],
+        infos={OWN: {key.replace("/", "|"): episode[key] for key in own}},
+    )
+
+
+def _to_rows(episode: Any, space: gym.Space[Any], specs: Specs) -> Row:
+    rows = _from_space(space, episode.observations)
+    length = len(episode.rewards) + 1
+    rows |= {
+        "reward": np.concatenate([[0], episode.rewards]).astype(np.float32),
+        "is_first": np.arange(length) == 0,
+        "terminated": np.concatenate([[False], episode.terminations]).astype(bool),
+        "truncated": np.concatenate([[False], episode.truncations]).astype(bool),
+    }
+    if not (rows["terminated"][-1] or rows["truncated"][-1]):
+        rows["truncated"][-1] = True  # the data end here
+    infos = episode.infos or {}
+    own = {key.replace("|", "/"): np.asarray(values) for key, values in infos.get(OWN, {}).items()}
+    if "action" not in own:
+        done = _to_agent(specs.action, np.asarray(episode.actions))
+        own["action"] = np.concatenate([done, specs.action.zeros(1)])
+    return rows | own
+
+
+def _to_agent(spec: ActionSpec, actions: Array) -> Array:
+    """Actions of the env as the agent would give them."""
+    shaped = actions.reshape(len(actions), *spec.shape)
+    if spec.kind != "continuous":
+        return (shaped - np.array(spec.start or 0).reshape(spec.shape if spec.start else ())).astype(spec.dtype)
+    if not spec.is_scaled:
+        return shaped.astype(spec.dtype)
+    low, high = (np.array(side).reshape(spec.shape) for side in (spec.low, spec.high))
+    return np.clip(2 * (shaped - low) / (high - low) - 1, -1, 1).astype(spec.dtype)
+
+
+def _to_space(space: gym.Space[Any], rows: Row, prefix: str = "obs") -> Any:
+    """Flat observations (T, ...) in the structure, shapes and dtypes of a space."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: _to_space(sub, rows, f"{prefix}/{key}") for key, sub in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(_to_space(sub, rows, f"{prefix}/{i}") for i, sub in enumerate(space.spaces))
+    values = rows[prefix]
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        values = values + space.start
+    return values.reshape(len(values), *(space.shape or ())).astype(space.dtype)
+
+
+def _from_space(space: gym.Space[Any], values: Any, prefix: str = "obs") -> Row:
+    """The other way round, as :func:`reverie.core.specs.flatten_observation` does it for one moment."""
+    if isinstance(space, gym.spaces.Dict):
+        parts = [(f"{prefix}/{key}", sub, values[key]) for key, sub in space.spaces.items()]
+    elif isinstance(space, gym.spaces.Tuple):
+        parts = [(f"{prefix}/{i}", sub, values[i]) for i, sub in enumerate(space.spaces)]
+    else:
+        return {prefix: _leaf(space, np.asarray(values))}
+    return {key: leaf for name, sub, part in parts for key, leaf in _from_space(sub, part, name).items()}
+
+
+def _leaf(space: gym.Space[Any], values: Array) -> Array:
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        return (values - space.start).astype(np.int64)
+    if values.dtype != np.uint8 or not isinstance(space, gym.spaces.Box):
+        return values.astype(np.float32)
+    return values[..., None] if values.ndim == 3 else values
+
+
+def minari_name(env: str, name: str) -> str:
+    """A name that Minari accepts: namespace, dataset and version."""
+    words = [re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") for word in (env.lower(), name)]
+    return f"{words[0]}/{re.sub(r'-v[0-9]+$', '', words[1])}-v0"

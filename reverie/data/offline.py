@@ -1,0 +1,84 @@
+"""Stored data as the source of a buffer: opened, checked against the env, and cut into training and held-out parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from reverie.core.errors import ConfigError
+from reverie.core.rng import derive_seed
+from reverie.core.types import ARRIVING, Row
+from reverie.data.dataset import DESCRIPTION, read_dataset
+
+if TYPE_CHECKING:
+    from reverie.core.specs import Specs
+
+MINARI = "minari:"
+
+
+class Source(Protocol):
+    """Where episodes come from."""
+
+    @property
+    def specs(self) -> Specs: ...
+
+    def episodes(self) -> Iterator[Row]: ...
+
+
+def open_source(text: str) -> Source:
+    """The data that a ``source`` names: a folder with a dataset of ours or of Minari's, or ``minari:NAME``."""
+    from reverie.data.minari_format import MinariSource, find_minari, is_minari
+
+    if text.startswith(MINARI):
+        name = text.removeprefix(MINARI)
+        return MinariSource(find_minari(name), name)
+    folder = Path(text)
+    if (folder / DESCRIPTION).exists():
+        return read_dataset(folder)
+    if is_minari(folder):
+        return MinariSource(folder, text)
+    raise ConfigError(
+        f"There is no dataset in '{text}'.",
+        "Make one: reverie data export @last --out DIR. Minari's own are named minari:NAME.",
+    )
+
+
+def check_fits(source: Source, specs: Specs, text: str) -> None:
+    """Refuse data of another env: other observations or other actions."""
+    theirs = source.specs
+    for key in sorted({*theirs.observations, *specs.observations}):
+        stored, wanted = theirs.observations.get(key), specs.observations.get(key)
+        if stored is None or wanted is None or (stored.shape, stored.dtype) != (wanted.shape, wanted.dtype):
+            raise ConfigError(
+                f"The data in '{text}' do not fit the env: '{key}' is {_describe(stored)} there and "
+                f"{_describe(wanted)} here.",
+                "Use the env and the wrappers that the data were recorded with.",
+            )
+    if (theirs.action.kind, theirs.action.shape, theirs.action.classes) != (
+        specs.action.kind, specs.action.shape, specs.action.classes,
+    ):  # fmt: skip
+        raise ConfigError(
+            f"The data in '{text}' do not fit the env: their actions are {theirs.action.kind} of shape "
+            f"{theirs.action.shape}, here they are {specs.action.kind} of shape {specs.action.shape}.",
+            "Use the env and the wrappers that the data were recorded with.",
+        )
+
+
+def read_episodes(text: str, specs: Specs, share: float, held_out: bool) -> Iterator[Row]:
+    """The episodes that are held out, or all the others, with what collection would have added of them."""
+    source = open_source(text)
+    check_fits(source, specs, text)
+    for number, episode in enumerate(source.episodes()):
+        if is_held_out(number, share) == held_out:
+            logs = [key for key in episode if key.startswith("log/")]
+            yield {key: episode[key] for key in (*specs.observations, *ARRIVING, "action", *logs)}
+
+
+def is_held_out(number: int, share: float) -> bool:
+    """Whether an episode is kept from training. It follows from its number, so that all runs hold out the same."""
+    return derive_seed("holdout", number) < share * (1 << 31)
+
+
+def _describe(spec: object) -> str:
+    return "missing" if spec is None else f"{spec.dtype} of shape {spec.shape}"  # type: ignore[attr-defined]

@@ -1,0 +1,100 @@
+"""The DeepMind control suite (Tassa et al. 2018), from proprioception, pixels or both. Needs the extra ``dmc``.
+
+Tasks are named ``dmc/<domain>_<task>``, as in ``dmc/cartpole_swingup``. Usually a suite env draws its episodes from one
+generator; here each reset brings its own seed, so that an episode can be played again on its own.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from reverie.core.errors import ConfigError, nearest
+from reverie.core.types import Array
+
+EPISODE_STEPS = 1000
+_CAMERAS = {"quadruped": 2}
+_SHOWN = 256
+Observation = dict[str, Array]
+
+
+def choose_renderer() -> None:
+    """Let MuJoCo draw without a screen where there is none; must come before dm_control is imported."""
+    if "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
+        return
+    libraries = {"egl": "EGL", "osmesa": "OSMesa"}
+    found = [name for name, library in libraries.items() if ctypes.util.find_library(library)]
+    os.environ["MUJOCO_GL"] = found[0] if found else "disable"
+
+
+class DMControlEnv(gym.Env[Observation, Array]):
+    """One task of the suite; observations are a dict of vectors and, if wanted, an ``image``."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(
+        self, task: str, proprio: bool = True, image: bool = False, size: int = 64, camera: int = -1,
+        render_mode: str | None = None,
+    ) -> None:  # fmt: skip
+        if not (proprio or image):
+            raise ConfigError("A dm_control env needs proprio or image to show anything.", "Set env.kwargs.image=true")
+        choose_renderer()
+        self.render_mode = render_mode
+        domain, name = _split(task)
+        from dm_control import suite
+
+        self.suite_env = suite.load(domain, name, task_kwargs={"random": 0})
+        self._proprio, self._image, self._size = proprio, image, size
+        self._camera = _CAMERAS.get(domain, 0) if camera < 0 else camera
+        action = self.suite_env.action_spec()
+        self.action_space = spaces.Box(action.minimum.astype(np.float32), action.maximum.astype(np.float32))
+        self.observation_space = self._observation_space()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.suite_env.task._random = np.random.RandomState(seed)
+        return self._observe(self.suite_env.reset()), {}
+
+    def step(self, action: Array) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        step = self.suite_env.step(action)
+        is_terminal = step.last() and not step.discount
+        return self._observe(step), float(step.reward or 0), is_terminal, step.last() and not is_terminal, {}
+
+    def render(self) -> Array:
+        return self._draw(_SHOWN)
+
+    def _observe(self, step: Any) -> Observation:
+        numbers = step.observation.items() if self._proprio else ()
+        seen = {key: np.atleast_1d(value).astype(np.float32).ravel() for key, value in numbers}
+        return {**seen, "image": self._draw(self._size)} if self._image else seen
+
+    def _draw(self, size: int) -> Array:
+        frame: Array = self.suite_env.physics.render(size, size, camera_id=self._camera)
+        return frame
+
+    def _observation_space(self) -> spaces.Dict:
+        numbers = self.suite_env.observation_spec().items() if self._proprio else ()
+        leaves: dict[str, spaces.Space[Any]] = {
+            key: spaces.Box(-np.inf, np.inf, (int(np.prod(spec.shape)),), np.float32) for key, spec in numbers
+        }
+        if self._image:
+            leaves["image"] = spaces.Box(0, 255, (self._size, self._size, 3), np.uint8)
+        return spaces.Dict(leaves)
+
+
+def _split(task: str) -> tuple[str, str]:
+    """``cartpole_swingup`` as domain and task; some names have a line in both halves."""
+    from dm_control import suite
+
+    known = {f"{domain}_{name}": (domain, name) for domain, name in suite.ALL_TASKS}
+    if task not in known:
+        raise ConfigError(f"The control suite has no task '{task}'.", nearest(task, known))
+    return known[task]

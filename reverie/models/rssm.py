@@ -1,0 +1,162 @@
+"""The recurrent state-space model: a deterministic memory and categorical latents (Hafner et al. 2019, 2021, 2023).
+
+The memory (``deter``) is moved by a block-diagonal GRU; the latent (``stoch``) is drawn from what the memory says
+alone (the prior, in dreams) or together with what is seen (the posterior). Inside, time comes first: (T, B, ...).
+
+For speed, everything that needs no recurrence is done for all steps at once: projections of actions and observations
+before the scan, the prior after it. Noise is drawn outside and handed in, one uniform number per latent variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from reverie.core.config import Config
+from reverie.functional.categorical import mix_uniform, one_hot, sample_indices, straight_through
+from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
+
+Policy = Callable[[Tensor, int], Tensor]
+"""From features (N, F) and the number of the step to actions."""
+
+
+class RSSMConfig(Config):
+    """Sizes of the model's memory."""
+
+    deter: int = Field(2048, ge=1)
+    """Width of the deterministic memory."""
+    hidden: int = Field(256, ge=1)
+    """Width of the layers around it."""
+    stoch: int = Field(32, ge=1)
+    """Latent variables."""
+    classes: int = Field(16, ge=2, le=256)
+    """Classes of each latent variable."""
+    blocks: int = Field(8, ge=1)
+    """Blocks of the recurrent weights; must divide ``deter``."""
+    prior_layers: int = Field(2, ge=1)
+    """Layers between the memory and the prior."""
+    unimix: float = Field(0.01, ge=0, lt=1)
+    """Share of the uniform distribution in every latent one."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> RSSMConfig:
+        if self.deter % self.blocks:
+            raise ValueError(f"blocks ({self.blocks}) must divide deter ({self.deter})")
+        return self
+
+
+class Latent(NamedTuple):
+    """A state of the model: ``deter`` (..., D) and ``stoch`` (..., K * S), the latter one-hot."""
+
+    deter: Tensor
+    stoch: Tensor
+
+    @property
+    def features(self) -> Tensor:
+        """What heads look at."""
+        return torch.cat([self.deter, self.stoch], -1)
+
+    def flatten(self) -> Latent:
+        """All leading axes as one, without gradient: starts of dreams."""
+        return Latent(*(part.detach().flatten(0, -2) for part in self))
+
+
+class Observed(NamedTuple):
+    """What a scan over observations gives, (B, T, ...)."""
+
+    latent: Latent
+    posterior: Tensor
+    """Probabilities of the latents (B, T, K, S)."""
+
+
+class RSSM(nn.Module):
+    """The dynamics alone, over encoded actions and observations."""
+
+    def __init__(self, config: RSSMConfig, actions: int, tokens: int) -> None:
+        super().__init__()
+        self.config = config
+        deter, hidden = config.deter, config.hidden
+        self.width = config.stoch * config.classes
+        self.features = deter + self.width
+        self.from_deter = Dense(deter, hidden)
+        self.from_stoch = Dense(self.width, hidden)
+        self.from_action = Dense(actions, hidden)
+        self.core = BlockGRU(deter, 3 * hidden, config.blocks)
+        self.posterior_deter = make_linear(deter, hidden)
+        self.posterior_token = Projection(tokens, hidden, deter + tokens)
+        self.posterior_deter.weight.data.mul_((deter / (deter + tokens)) ** 0.5)
+        self.posterior_hidden = NormedSiLU(hidden)
+        self.posterior_output = make_linear(hidden, self.width)
+        self.prior_layers = make_dense(deter, hidden, config.prior_layers)
+        self.prior_output = make_linear(hidden, self.width)
+
+    def initial(self, count: int) -> Latent:
+        """Where every episode begins."""
+        zeros = self.core.own.bias.new_zeros
+        return Latent(zeros(count, self.config.deter), zeros(count, self.width))
+
+    def observe(self, latent: Latent, tokens: Tensor, actions: Tensor, is_first: Tensor, uniform: Tensor) -> Observed:
+        """Follow observations: ``tokens`` (B, T, E), the ``actions`` (B, T, A) that led to them, ``uniform`` (B, T, S).
+
+        Where ``is_first`` (B, T) nothing before counts.
+        """
+        keep = (~is_first).float().unsqueeze(-1)
+        seen = self.posterior_token(tokens).unbind(1)
+        moved = self._project_action(actions * keep).unbind(1)
+        deters, stochs, posteriors = [], [], []
+        for step, (kept, noise) in enumerate(zip(keep.unbind(1), uniform.unbind(1), strict=True)):
+            deter = self._move(Latent(latent.deter * kept, latent.stoch * kept), moved[step])
+            logits = self.posterior_output(self.posterior_hidden(self.posterior_deter(deter) + seen[step]))
+            posterior = self._probability(logits)
+            sample = one_hot(sample_indices(posterior.detach(), noise), self.config.classes)
+            latent = Latent(deter, straight_through(sample, posterior).flatten(-2))
+            deters.append(deter)
+            stochs.append(latent.stoch)
+            posteriors.append(posterior)
+        return Observed(Latent(torch.stack(deters, 1), torch.stack(stochs, 1)), torch.stack(posteriors, 1))
+
+    @torch.no_grad()
+    def imagine(self, latent: Latent, policy: Policy, uniform: Tensor) -> Tensor:
+        """Dream on from ``latent`` (N, ...) for as many steps as there is noise (H, N, S); no gradients.
+
+        ``policy`` gives encoded actions (N, A). Returns features (H + 1, N, F), the first those of ``latent``.
+        """
+        steps, count = uniform.shape[:2]
+        deter = latent.deter
+        features = deter.new_empty(steps + 1, count, self.features)
+        torch.cat(latent, -1, out=features[0])
+        for step in range(steps):
+            action = self._project_action(policy(features[step], step))
+            stoch = features[step, :, self.config.deter :]
+            deter = self._move(Latent(deter, stoch), action)
+            sample = self.draw(self.prior(deter), uniform[step])
+            torch.cat([deter, sample.flatten(-2)], -1, out=features[step + 1])
+        return features
+
+    def prior(self, deter: Tensor) -> Tensor:
+        """What the memory (..., D) expects: probabilities (..., K, S)."""
+        return self._probability(self.prior_output(self.prior_layers(deter)))
+
+    def draw(self, probability: Tensor, uniform: Tensor) -> Tensor:
+        """One-hot latents (..., K, S) for uniform numbers (..., S)."""
+        return one_hot(sample_indices(probability, uniform), self.config.classes)
+
+    def _move(self, latent: Latent, action: Tensor) -> Tensor:
+        """The next memory; ``action`` is already projected."""
+        hidden = torch.cat([self.from_deter(latent.deter), self.from_stoch(latent.stoch)], -1)
+        weight = self.core.shared.weight[:, : hidden.shape[-1]]
+        return self.core(latent.deter, action + F.linear(hidden, weight))
+
+    def _project_action(self, action: Tensor) -> Tensor:
+        """The part of the GRU's input that the action decides (..., D). Actions count up to a size of 1."""
+        bounded = action / action.abs().clamp(min=1)
+        weight = self.core.shared.weight[:, 2 * self.config.hidden :]
+        return F.linear(self.from_action(bounded), weight)
+
+    def _probability(self, logits: Tensor) -> Tensor:
+        return mix_uniform(logits.unflatten(-1, (self.config.classes, self.config.stoch)), self.config.unimix)

@@ -1,0 +1,274 @@
+"""Everything that a dream needs: what is seen becomes tokens, the RSSM follows them, heads and a decoder read it.
+
+Any mix of image, vector and index observations goes in and comes out. Vectors are pressed by symlog on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from reverie.core.config import ComponentConfig
+from reverie.core.errors import ConfigError
+from reverie.core.specs import ActionSpec, ObservationSpec, Specs
+from reverie.functional.categorical import entropy, split_divergence
+from reverie.functional.symlog import symexp, symlog
+from reverie.models.rssm import RSSM, Latent, Observed, Policy, RSSMConfig
+from reverie.nets.blocks import make_dense, make_linear
+from reverie.nets.encoders import VectorInput
+from reverie.nets.layers import OneHot
+from reverie.nets.pyramid import ImageDecoder, ImageEncoder, PyramidConfig
+from reverie.nets.two_hot import ChanceHead, HeadConfig, TwoHotConfig, TwoHotHead
+
+Tensors = Mapping[str, Tensor]
+
+
+class CodecConfig(PyramidConfig):
+    """An encoder or decoder: layers for vectors, a pyramid for images."""
+
+    layers: int = Field(3, ge=1)
+    """Fully connected layers for everything that is not an image."""
+    units: int = Field(256, ge=1)
+    """How wide they are."""
+
+
+class WorldModelConfig(ComponentConfig):
+    """A recurrent state-space model with its encoder, decoder and heads."""
+
+    kind: str = "rssm"
+    rssm: RSSMConfig = RSSMConfig()
+    """The memory."""
+    encoder: CodecConfig = CodecConfig()
+    """From observations to the memory."""
+    decoder: CodecConfig = CodecConfig()
+    """From the memory back to observations."""
+    reward: TwoHotConfig = TwoHotConfig()
+    """Predicts the reward."""
+    continuation: HeadConfig = HeadConfig()
+    """Predicts how much of the future is left."""
+
+
+class Dream(NamedTuple):
+    """A rollout of H steps from N states."""
+
+    features: Tensor
+    """(H + 1, N, F); the first are where it began."""
+    actions: Tensor
+    """(H, N, *shape): entry t leads from features t to t + 1."""
+
+
+class Prediction(NamedTuple):
+    """What the model expects at features (...)."""
+
+    reward: Tensor
+    continuation: Tensor
+
+
+class WorldModel(nn.Module):
+    """Verbs: initial, observe, imagine, predict, decode; ``losses`` says how wrong it is."""
+
+    Config = WorldModelConfig
+
+    def __init__(self, config: WorldModelConfig, specs: Specs) -> None:
+        super().__init__()
+        self.config = config
+        self.action_input = ActionInput(specs.action)
+        self.encoder = Encoder(config.encoder, specs.observations)
+        self.rssm = RSSM(config.rssm, self.action_input.width, self.encoder.width)
+        self.features = self.rssm.features
+        self.decoder = Decoder(config.decoder, specs.observations, config.rssm)
+        self.reward = TwoHotHead(config.reward, self.features)
+        self.continuation = ChanceHead(config.continuation, self.features)
+
+    def initial(self, count: int) -> Latent:
+        return self.rssm.initial(count)
+
+    def observe(self, latent: Latent, rows: Tensors, uniform: Tensor) -> Observed:
+        """Follow rows (B, T) that have ``previous_action`` and ``is_first``."""
+        actions = self.action_input(rows["previous_action"])
+        return self.rssm.observe(latent, self.encoder(rows), actions, rows["is_first"], uniform)
+
+    def imagine(self, latent: Latent, policy: Policy, uniform: Tensor) -> Dream:
+        """Dream on from ``latent`` (N, ...) with a policy that gives actions (N, *shape); noise (H, N, S)."""
+        actions: list[Tensor] = []
+
+        def act(features: Tensor, step: int) -> Tensor:
+            actions.append(policy(features, step))
+            return self.action_input(actions[-1])
+
+        features = self.rssm.imagine(latent, act, uniform)
+        return Dream(features, torch.stack(actions))
+
+    def predict(self, features: Tensor) -> Prediction:
+        """Expected reward and chance to go on (discount included), without gradient."""
+        with torch.no_grad():
+            return Prediction(self.reward(features).mean(), self.continuation(features).sigmoid())
+
+    def split(self, features: Tensor) -> Latent:
+        """Features as the latent that they were made of."""
+        return Latent(*features.split([self.config.rssm.deter, self.rssm.width], -1))
+
+    def decode(self, latent: Latent) -> dict[str, Tensor]:
+        """Observations (...) as the env shows them."""
+        return self.decoder.observations(latent)
+
+    def losses(self, observed: Observed, rows: Tensors, discount: float, free_nats: float) -> dict[str, Tensor]:
+        """Per row (B, T); targets are the rows themselves."""
+        latent, posterior = observed
+        features = latent.features
+        dynamics, representation = split_divergence(posterior, self.rssm.prior(latent.deter), free_nats)
+        continues = (~rows["terminated"]).float() * discount
+        return {
+            "dynamics": dynamics,
+            "representation": representation,
+            "reconstruction": self.decoder.loss(latent, rows),
+            "reward": self.reward(features).loss(rows["reward"])[0],
+            "continuation": ChanceHead.loss(self.continuation(features), continues),
+        }
+
+    @torch.no_grad()
+    def watch(self, observed: Observed) -> dict[str, Tensor]:
+        """How much of the latent space is used."""
+        variables = self.config.rssm.stoch
+        usage = observed.posterior.flatten(0, 1).mean(0, keepdim=True)
+        return {
+            "posterior_entropy": entropy(observed.posterior).mean(),
+            "latent_perplexity": (entropy(usage)[0] / variables).exp(),
+        }
+
+
+class ActionInput(nn.Module):
+    """Actions (..., *shape) as vectors (..., A): numbers as they are, choices one-hot."""
+
+    def __init__(self, action: ActionSpec) -> None:
+        super().__init__()
+        self.shape_length = len(action.shape)
+        self.one_hot = OneHot(action.classes) if action.classes else None
+        self.width = action.size
+
+    def forward(self, action: Tensor) -> Tensor:
+        leading = action.shape[: action.ndim - self.shape_length]
+        flat = action.reshape(leading.numel(), -1)
+        return (flat if self.one_hot is None else self.one_hot(flat)).view(*leading, self.width)
+
+
+class Encoder(nn.Module):
+    """Observations (B, T, ...) as one vector of tokens (B, T, E)."""
+
+    def __init__(self, config: CodecConfig, observations: Mapping[str, ObservationSpec]) -> None:
+        super().__init__()
+        images, others = split_observations(observations)
+        self.image_keys, self.other_keys = list(images), list(others)
+        self.width = 0
+        if others:
+            self.inputs = VectorInput(others)
+            self.layers = make_dense(self.inputs.width, config.units, config.layers)
+            self.width += config.units
+        if images:
+            height, width = common_size(images)
+            self.pyramid = ImageEncoder(config, height, width, sum(spec.shape[2] for spec in images.values()))
+            self.width += self.pyramid.width
+
+    def forward(self, rows: Tensors) -> Tensor:
+        flat = {key: rows[key].flatten(0, 1) for key in (*self.other_keys, *self.image_keys)}
+        parts = [self.layers(symlog(self.inputs(flat)))] if self.other_keys else []
+        if self.image_keys:
+            images = [flat[key] for key in self.image_keys]
+            image = images[0] if len(images) == 1 else torch.cat(images, -1)
+            parts.append(self.pyramid(image.float() / 255 - 0.5))
+        tokens = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        return tokens.view(*rows["is_first"].shape, -1)
+
+
+class Decoder(nn.Module):
+    """Latents back to the observations that the encoder took in."""
+
+    def __init__(self, config: CodecConfig, observations: Mapping[str, ObservationSpec], rssm: RSSMConfig) -> None:
+        super().__init__()
+        self.images, self.others = split_observations(observations)
+        latent = rssm.stoch * rssm.classes
+        if self.others:
+            self.layers = make_dense(rssm.deter + latent, config.units, config.layers)
+            self.output = make_linear(config.units, sum(spec.size for spec in self.others.values()))
+        if self.images:
+            channels = sum(spec.shape[2] for spec in self.images.values())
+            size = (*common_size(self.images), channels)
+            self.pyramid = ImageDecoder(config, size, rssm.deter, latent, config.units, rssm.blocks)
+
+    def loss(self, latent: Latent, rows: Tensors) -> Tensor:
+        """Squared errors, and cross entropy for indices, summed over all that is seen: (B, T)."""
+        shape = latent.deter.shape[:-1]
+        total = latent.deter.new_zeros(shape.numel())
+        for key, predicted in self._outputs(latent).items():
+            target = rows[key].flatten(0, len(shape) - 1)
+            total = total + _loss_of(self._spec(key), predicted, target)
+        return total.view(shape)
+
+    @torch.no_grad()
+    def observations(self, latent: Latent) -> dict[str, Tensor]:
+        shape = latent.deter.shape[:-1]
+        outputs = self._outputs(latent)
+        return {key: _shown(self._spec(key), output).unflatten(0, shape) for key, output in outputs.items()}
+
+    def _outputs(self, latent: Latent) -> dict[str, Tensor]:
+        """For each key what the network says (N, ...)."""
+        deter, stoch = (part.flatten(0, -2) for part in latent)
+        outputs: dict[str, Tensor] = {}
+        if self.others:
+            flat = self.output(self.layers(torch.cat([deter, stoch], -1)))
+            parts = flat.split([spec.size for spec in self.others.values()], -1)
+            outputs |= dict(zip(self.others, parts, strict=True))
+        if self.images:
+            parts = self.pyramid(deter, stoch).split([spec.shape[2] for spec in self.images.values()], -1)
+            outputs |= dict(zip(self.images, parts, strict=True))
+        return outputs
+
+    def _spec(self, key: str) -> ObservationSpec:
+        return self.images[key] if key in self.images else self.others[key]
+
+
+def split_observations(
+    observations: Mapping[str, ObservationSpec],
+) -> tuple[dict[str, ObservationSpec], dict[str, ObservationSpec]]:
+    """Images, and everything else."""
+    images = {key: spec for key, spec in observations.items() if spec.kind == "image"}
+    return images, {key: spec for key, spec in observations.items() if key not in images}
+
+
+def common_size(images: Mapping[str, ObservationSpec]) -> tuple[int, int]:
+    """Height and width of all images; they are looked at side by side, as channels of one."""
+    sizes = {spec.shape[:2] for spec in images.values()}
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"The images {', '.join(images)} differ in size: {sorted(sizes)}.", "Resize them with a wrapper."
+        )
+    height, width = sizes.pop()
+    return height, width
+
+
+def _loss_of(spec: ObservationSpec, predicted: Tensor, target: Tensor) -> Tensor:
+    if spec.kind == "image":
+        return (predicted - target.float() / 255).square().flatten(1).sum(1)
+    if spec.kind == "discrete":
+        parts = zip(predicted.split(list(spec.classes), -1), target.reshape(len(target), -1).unbind(1), strict=True)
+        return torch.stack([F.cross_entropy(logits, index, reduction="none") for logits, index in parts]).sum(0)
+    scaled = target.float() / 255 if spec.dtype == "uint8" else target
+    return (predicted - symlog(scaled.reshape(len(scaled), -1))).square().sum(1)
+
+
+def _shown(spec: ObservationSpec, predicted: Tensor) -> Tensor:
+    """An output as the observation that it stands for."""
+    if spec.kind == "image":
+        return (predicted * 255).round().to(torch.uint8)
+    if spec.kind == "discrete":
+        indices = [logits.argmax(-1) for logits in predicted.split(list(spec.classes), -1)]
+        return torch.stack(indices, 1).view(-1, *spec.shape)
+    shown = symexp(predicted)
+    if spec.dtype == "uint8":
+        shown = (shown * 255).round().clamp(0, 255).to(torch.uint8)
+    return shown.view(-1, *spec.shape)

@@ -1,0 +1,86 @@
+"""Running scales of returns: they make one strength of entropy and one learning rate fit rewards of any size."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from reverie.core.config import ComponentConfig
+
+
+class PercentileScale(nn.Module):
+    """The range between two percentiles; returns within a small range are left small (Hafner et al. 2023, Eq. 7)."""
+
+    class Config(ComponentConfig):
+        kind: str = "percentile"
+        rate: float = Field(0.01, gt=0, le=1)
+        """How fast the running percentiles follow those of a batch."""
+        low: float = Field(5.0, ge=0, le=100)
+        """Lower percentile."""
+        high: float = Field(95.0, ge=0, le=100)
+        """Upper percentile."""
+        limit: float = Field(1.0, gt=0)
+        """Smallest scale: noise around equal returns is not blown up."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("low", torch.zeros(()))
+        self.register_buffer("high", torch.zeros(()))
+
+    def update(self, returns: Tensor) -> None:
+        """Take in a batch of returns of any shape."""
+        levels = torch.tensor([self.config.low, self.config.high], device=returns.device) / 100
+        low, high = torch.quantile(returns.detach().flatten(), levels)
+        self.low.lerp_(low, self.config.rate)
+        self.high.lerp_(high, self.config.rate)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Offset and scale."""
+        return self.low, (self.high - self.low).clamp(min=self.config.limit)
+
+
+class DeviationScale(nn.Module):
+    """Running mean and standard deviation, corrected for their start at 0."""
+
+    class Config(ComponentConfig):
+        kind: str = "deviation"
+        rate: float = Field(0.01, gt=0, le=1)
+        """How fast the running moments follow those of a batch."""
+        limit: float = Field(1e-8, gt=0)
+        """Smallest scale."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        for name in ("mean", "square", "total"):
+            self.register_buffer(name, torch.zeros(()))
+
+    def update(self, returns: Tensor) -> None:
+        returns = returns.detach()
+        self.mean.lerp_(returns.mean(), self.config.rate)
+        self.square.lerp_(returns.square().mean(), self.config.rate)
+        self.total.lerp_(torch.ones_like(self.total), self.config.rate)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        total = self.total.clamp(min=self.config.rate)
+        mean = self.mean / total
+        return mean, (self.square / total - mean.square()).clamp(min=0).sqrt().clamp(min=self.config.limit)
+
+
+class NoScale(nn.Module):
+    """Returns as they are."""
+
+    class Config(ComponentConfig):
+        kind: str = "none"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.register_buffer("one", torch.ones(()), persistent=False)
+
+    def update(self, returns: Tensor) -> None:
+        """Nothing to keep."""
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        return self.one - 1, self.one

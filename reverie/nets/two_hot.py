@@ -1,0 +1,78 @@
+"""Heads that predict scalars as distributions over bins, and chances as logits."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from reverie.core.config import Config
+from reverie.functional.symlog import symexp_bins, two_hot_loss, two_hot_mean
+from reverie.nets.blocks import make_dense, make_linear
+
+
+class HeadConfig(Config):
+    """Fully connected layers before an output."""
+
+    layers: int = Field(1, ge=0)
+    """How many there are."""
+    units: int = Field(256, ge=1)
+    """How wide they are."""
+
+
+class TwoHotConfig(HeadConfig):
+    """A head for scalars of any size."""
+
+    bins: int = Field(255, ge=2)
+    """Bins, evenly spaced in symlog space from -20 to 20."""
+
+
+class TwoHot:
+    """A distribution over bins, by its logits (..., K)."""
+
+    def __init__(self, logits: Tensor, bins: Tensor) -> None:
+        self.logits = logits
+        self.bins = bins
+
+    def mean(self) -> Tensor:
+        """The expected value (...), without gradient: targets are all that it is for."""
+        return two_hot_mean(self.logits.detach(), self.bins)
+
+    def of(self, entries: slice) -> TwoHot:
+        """Some entries of the first axis."""
+        return TwoHot(self.logits[entries], self.bins)
+
+    def loss(self, *targets: Tensor) -> list[Tensor]:
+        """The cross entropy (...) with each of the targets (...)."""
+        log_total = self.logits.logsumexp(-1)
+        return [two_hot_loss(self.logits, log_total, target, self.bins) for target in targets]
+
+
+class TwoHotHead(nn.Module):
+    """Features (..., F) to a scalar's distribution; starts at exactly 0."""
+
+    def __init__(self, config: TwoHotConfig, inputs: int) -> None:
+        super().__init__()
+        self.layers = make_dense(inputs, config.units, config.layers)
+        self.output = make_linear(config.units if config.layers else inputs, config.bins, scale=0.0)
+        self.register_buffer("bins", symexp_bins(config.bins), persistent=False)
+
+    def forward(self, features: Tensor) -> TwoHot:
+        return TwoHot(self.output(self.layers(features)), self.bins)
+
+
+class ChanceHead(nn.Module):
+    """Features (..., F) to the logit of a chance (...)."""
+
+    def __init__(self, config: HeadConfig, inputs: int) -> None:
+        super().__init__()
+        self.layers = make_dense(inputs, config.units, config.layers)
+        self.output = make_linear(config.units if config.layers else inputs, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.output(self.layers(features)).squeeze(-1)
+
+    @staticmethod
+    def loss(logit: Tensor, chance: Tensor) -> Tensor:
+        """Cross entropy with a chance in [0, 1], per entry."""
+        return F.binary_cross_entropy_with_logits(logit, chance, reduction="none")

@@ -1,0 +1,180 @@
+"""Datasets made of runs: the rows that a run has stored, or fresh episodes of its policy or of chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reverie.config.files import read_config
+from reverie.config.schema import RunConfig
+from reverie.core.contracts import Vector
+from reverie.core.errors import RunError
+from reverie.core.rng import make_generator
+from reverie.core.specs import Specs
+from reverie.core.types import Array, Carry, Clock, Mode, Row, Sealed, is_last
+from reverie.data.dataset import Dataset, Tally, write_dataset
+from reverie.data.episodes import EpisodeCutter
+from reverie.data.offline import open_source
+from reverie.data.rows import stack_frames
+from reverie.envs.config import EnvConfig
+from reverie.envs.make import make_env, make_specs, make_vector
+from reverie.policy import Policy
+from reverie.runs.checkpoint import Checkpoint
+from reverie.runs.folder import RunFolder
+from reverie.runs.policies import load_any_policy
+from reverie.runs.resume import choose_checkpoint
+from reverie.training.evaluator import check_time_limit
+
+MOST_ENVS = 8
+"""Envs that play side by side when episodes are recorded."""
+
+
+class StoredRows:
+    """The replay of a run, out of its newest sound checkpoint."""
+
+    def __init__(self, run: Path, buffer: str = "main", checkpoint: str | None = None) -> None:
+        self.run = run
+        self.config: RunConfig = read_config(run / "config.yaml")
+        self.buffer = self.config.buffers.get(buffer)
+        if self.buffer is None or self.buffer.kind != "replay":
+            raise RunError(
+                f"The run '{run.name}' keeps no replay in a buffer '{buffer}', so there is nothing to export.",
+                f"Record fresh episodes of its policy instead: reverie data record {run.name} --episodes 100 --out DIR",
+            )
+        found, _ = choose_checkpoint(RunFolder(run), checkpoint)
+        if found is None:
+            raise RunError(f"The run '{run.name}' has no checkpoint yet.", "Let it train until its first.")
+        self.checkpoint: Checkpoint = found
+        self._state = found.read(f"buffer_{buffer}")["rows"]
+        self.specs = make_specs(self.config.env)
+
+    @property
+    def stacked(self) -> dict[str, int]:
+        """Observations of which only the newest frame is stored, and how many make a stack."""
+        frames: int = getattr(self.buffer, "stacked_frames", 1)
+        stacks = {
+            key: frames for key, spec in self.specs.observations.items() if spec.kind != "discrete" and spec.shape
+        }
+        return stacks if frames > 1 else {}
+
+    def episodes(self) -> Iterator[Row]:
+        """All episodes that are stored from their first row on, with whole stacks."""
+        cutter = EpisodeCutter(int(self._state["num_envs"]))
+        chunks: list[Sealed] = self._state["chunks"]
+        for chunk in chunks:
+            yield from map(self._stack, cutter.cut(self._ordered(chunk.arrays)))
+        if self._state["tail"]:
+            yield from map(self._stack, cutter.cut(self._ordered(self._state["tail"])))
+        yield from map(self._stack, cutter.finish())
+
+    def _ordered(self, arrays: Row) -> Row:
+        return {key: arrays[key] for key in self._state["keys"]}
+
+    def _stack(self, episode: Row) -> Row:
+        first = episode["is_first"][None]
+        return episode | {key: stack_frames(episode[key][None], first, n)[0] for key, n in self.stacked.items()}
+
+
+def export_run(run: Path, out: Path, form: str = "chunks", buffer: str = "main") -> Path:
+    """Write what a run has stored as a dataset of ours or of Minari's; where it lies."""
+    rows = StoredRows(run, buffer)
+    origin = f"replay of {run.name} after {rows.checkpoint.counters['env_steps']} env steps"
+    return _write(out, form, rows.episodes(), rows.specs, rows.config.env, origin, run.name, rows.stacked)
+
+
+def export_dataset(dataset: Dataset, out: Path, form: str) -> Path:
+    """Write a dataset of ours in another form."""
+    env, name = EnvConfig.model_validate(dataset.env), dataset.folder.absolute().name
+    return _write(out, form, dataset.episodes(), dataset.specs, env, dataset.origin, name, dataset.stacked)
+
+
+@dataclass(frozen=True)
+class Player:
+    """Who acts when episodes are recorded."""
+
+    env: EnvConfig
+    specs: Specs
+    origin: str
+    policy: Policy | None = None
+    """None: chance."""
+    mode: Mode = Mode.COLLECT
+    clock: Clock = field(default_factory=Clock)
+
+    @classmethod
+    def of_run(cls, run: Path, which: str, sample: bool) -> Player:
+        """A trained policy, exploring as it did at its time if it samples."""
+        policy, about = load_any_policy(run, which)
+        env, steps = EnvConfig.model_validate(about["env"]), int(about["env_steps"])
+        clock = Clock(env_steps=steps, horizon_steps=read_config(run / "config.yaml").horizon_steps)
+        mode = Mode.COLLECT if sample else Mode.EVALUATE
+        return cls(env, policy.specs, f"policy of {run.name} after {steps} env steps", policy, mode, clock)
+
+    @classmethod
+    def of_chance(cls, env: EnvConfig) -> Player:
+        return cls(env, make_specs(env), f"{env.id}, random play")
+
+    def record(self, episodes: int, seed: int, out: Path) -> Path:
+        """Play fresh episodes and write them as a dataset."""
+        return _write(out, "chunks", self.play(episodes, seed), self.specs, self.env, self.origin, out.name, {})
+
+    def play(self, episodes: int, seed: int) -> Iterator[Row]:
+        """Whole episodes as they end; env i plays the numbers i, i + N, i + 2N ..."""
+        check_time_limit(self.specs)
+        count = min(episodes, MOST_ENVS)
+        vector = make_vector(self.env.model_copy(update={"vector": "sync"}), seed, "record", count)
+        try:
+            yield from self._play(vector, episodes, make_generator(seed, "record"))
+        finally:
+            vector.close()
+
+    def _play(self, vector: Vector, episodes: int, rng: np.random.Generator) -> Iterator[Row]:
+        count = vector.num_envs
+        left = np.array([len(range(env, episodes, count)) for env in range(count)])
+        cutter, arriving = EpisodeCutter(count), vector.reset()
+        carry: Carry = {} if self.policy is None else self.policy.initial_carry(count)
+        action: Array = self.specs.action.zeros(count)
+        while (left > 0).any():
+            now = {**arriving, "previous_action": action}
+            if self.policy is None:
+                action = self.specs.action.sample(rng, count)
+            else:
+                action, carry, _ = self.policy.act(now, carry, self.clock, rng, self.mode)
+            yield from cutter.cut({**arriving, "action": action, "valid": left > 0})
+            left -= is_last(arriving)
+            arriving = vector.step(action)
+
+
+def describe(text: str) -> dict[str, Any]:
+    """What is in a dataset, for people: ``text`` is what a buffer's source may be."""
+    source = open_source(text)
+    if isinstance(source, Dataset):
+        origin, summary = source.origin, source.summary
+    else:
+        tally = Tally()
+        for episode in source.episodes():
+            tally.count(episode)
+        origin, summary = "Minari", tally.summary()
+    specs = source.specs
+    columns = {key: f"{spec.dtype} of shape {spec.shape}" for key, spec in specs.observations.items()}
+    columns["action"] = f"{specs.action.kind} of shape {specs.action.shape}"
+    return {"source": text, "origin": origin, **summary, "columns": columns}
+
+
+def _write(
+    out: Path, form: str, episodes: Iterator[Row], specs: Specs, env: EnvConfig, origin: str, name: str,
+    stacked: dict[str, int],
+) -> Path:  # fmt: skip
+    about: dict[str, Any] = env.model_dump(mode="json")
+    if form == "chunks":
+        return write_dataset(out, episodes, specs, about, origin, stacked).folder
+    from reverie.data.minari_format import minari_name, write_minari
+
+    made = make_env(env)
+    try:
+        return write_minari(out, minari_name(env.id, name), episodes, made, origin)
+    finally:
+        made.close()

@@ -1,0 +1,47 @@
+"""``sources.json``: where each value of a run's config came from, and what the env and variant alone would have given.
+
+Written when the run is created, when all presets are at hand; a report reads it wherever the run may have gone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reverie.config.compose import COMMAND_LINE, Composed, compose
+from reverie.config.explain import ABSENT, diff
+from reverie.config.fields import fill_defaults
+from reverie.config.files import config_to_tree
+from reverie.config.schema import RunConfig
+from reverie.config.tree import get, join_path, leaves, split_path
+from reverie.config.validate import source_of
+from reverie.runs.folder import write_json
+
+DECIDED = "decided at the start"
+BUDGET = "--steps"
+TYPED = (COMMAND_LINE, "preset ")
+"""How sources begin that are neither the schema nor the files of env and variant."""
+
+
+def write_sources(run: Path, spec: str, config: RunConfig, composed: Composed) -> None:
+    """Record the sources of all values beside config.yaml."""
+    preset = preset_differences(spec, composed)
+    tree = config_to_tree(config)
+    sources = {join_path(path): _source(path, value, composed) for path, value in leaves(tree, whole_schedules=True)}
+    sources |= {key: BUDGET for key in preset if not sources.get(key, "").startswith((*TYPED, DECIDED))}
+    write_json(run / "sources.json", {"sources": sources, "preset": preset})
+
+
+def preset_differences(spec: str, composed: Composed) -> dict[str, Any]:
+    """What ``<env>:<variant>`` alone asks for where the run asks for something else; its seed is its own affair."""
+    differences = diff(fill_defaults(compose(spec).tree), fill_defaults(composed.tree))
+    return {
+        entry.key: entry.left for entry in differences if entry.left != ABSENT and split_path(entry.key) != ("seed",)
+    }
+
+
+def _source(path: tuple[str, ...], value: Any, composed: Composed) -> str:
+    """Who set a value; what was left open (0, null, auto) and is now set was decided when the run was created."""
+    asked = get(composed.tree, path)
+    source = source_of(composed.sources, join_path(path)).removeprefix("presets/")
+    return DECIDED if asked != value and asked in (None, 0, "auto") else source

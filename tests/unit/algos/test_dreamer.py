@@ -1,0 +1,275 @@
+"""Dreamer's own part: where gradients go, what dreams are worth, what is stored, what acting and learning share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reverie.algos.dreamer import Dreamer
+from reverie.core.errors import ConfigError
+from reverie.core.rng import make_generator
+from reverie.core.specs import ActionSpec, Specs
+from reverie.core.types import Clock, Mode, Row
+from tests.unit.algos.batches import (
+    BOX,
+    DISCRETE,
+    MULTI_BINARY,
+    MULTI_DISCRETE,
+    OBSERVATIONS,
+    UNBOUNDED,
+    VECTOR,
+    column_of,
+    random_rows,
+    with_other,
+)  # fmt: skip
+
+RSSM = {"deter": 8, "hidden": 6, "stoch": 3, "classes": 4, "blocks": 2}
+CODEC = {"depth": 2, "multipliers": (1, 2), "layers": 1, "units": 6}
+SMALL: dict[str, Any] = {
+    "batch_size": 2, "batch_length": 5, "imagine_steps": 4, "horizon": 10, "learning_rate": 1e-2,
+    "model": {"kind": "rssm", "rssm": RSSM, "encoder": CODEC, "decoder": CODEC,
+              "reward": {"units": 6, "bins": 9}, "continuation": {"units": 6}},
+    "actor": {"layers": 1, "units": 6, "output_scale": 1.0}, "critic": {"layers": 1, "units": 6, "bins": 9},
+    "optimizer": {"kind": "laprop", "warmup": 0},
+}  # fmt: skip
+ACTIONS = {"discrete": DISCRETE, "box": BOX, "multi_discrete": MULTI_DISCRETE, "multi_binary": MULTI_BINARY}
+
+
+def make(action: ActionSpec = DISCRETE, observations: Any = VECTOR, **settings: Any) -> Dreamer:
+    config = Dreamer.Config.model_validate({**SMALL, **settings})
+    agent = Dreamer(config, Specs(observations, action), make_generator(0, "weights"))
+    for parameter in (*agent.critic.parameters(), *agent.model.reward.output.parameters()):
+        parameter.data += 0.1  # heads that start at 0 would hide what they do
+    return agent
+
+
+def make_batch(agent: Dreamer, seed: int = 0) -> Row:
+    """Rows (2, 6) as the buffer serves them: with ids, and latents of earlier times."""
+    rows = random_rows(agent.specs, 2, 6, seed)
+    rng = make_generator(seed, "notes")
+    rows["is_first"][0, 3] = rows["truncated"][0, 2] = True
+    rows["terminated"][1, 4] = rows["is_first"][1, 5] = True
+    return rows | {
+        "note/deter": rng.uniform(-1, 1, (2, 6, 8)).astype(np.float32),
+        "note/stoch": rng.integers(0, 4, (2, 6, 3)).astype(np.uint8),
+        "id": np.arange(12).reshape(2, 6),
+    }
+
+
+def learn(agent: Dreamer, batch: Row, hook: str = "update") -> dict[str, float]:
+    update = getattr(agent, hook)(batch, Clock(), make_generator(1, "noise"))
+    return {key: float(value) for key, value in update.metrics.items()}
+
+
+def all_weights(agent: Dreamer) -> torch.Tensor:
+    return weights(agent.model, agent.actor, agent.critic)
+
+
+def weights(*modules: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten().clone() for module in modules for p in module.parameters()])
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("observations", OBSERVATIONS)
+def test_every_kind_of_observation_and_action(observations: str, action: str) -> None:
+    agent = make(ACTIONS[action], OBSERVATIONS[observations])
+    before = all_weights(agent)
+    metrics = learn(agent, make_batch(agent))
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert not torch.equal(before, all_weights(agent))
+    now = column_of(random_rows(agent.specs, 3, 1))
+    now["previous_action"] = now.pop("action")
+    given, carry, extras = agent.act(now, agent.initial_carry(3), Clock(), make_generator(0), Mode.COLLECT)
+    assert given.shape == now["previous_action"].shape
+    assert given.dtype == agent.specs.action.dtype
+    assert extras["note/deter"].shape == (3, 8)
+    assert extras["note/stoch"].dtype == np.uint8
+    np.testing.assert_array_equal(carry["deter"], extras["note/deter"])
+
+
+def test_unbounded_actions_are_refused() -> None:
+    with pytest.raises(ConfigError, match="bounded actions"):
+        make(UNBOUNDED)
+
+
+def test_each_split_hook_moves_only_its_part() -> None:
+    agent = make()
+    model, behaviour = weights(agent.model), weights(agent.actor, agent.critic)
+    learn(agent, make_batch(agent), "update_world_model")
+    assert not torch.equal(weights(agent.model), model)
+    assert torch.equal(weights(agent.actor, agent.critic), behaviour)
+    model = weights(agent.model)
+    learn(agent, make_batch(agent), "update_controller")
+    assert torch.equal(weights(agent.model), model)
+    assert not torch.equal(weights(agent.actor), behaviour[: len(weights(agent.actor))])
+
+
+def model_gradient(agent: Dreamer, **loss_weights: float) -> torch.Tensor:
+    none = dict.fromkeys(type(agent.config.loss_weights).model_fields, 0.0)
+    chosen = type(agent.config.loss_weights)(**{**none, **loss_weights})
+    agent.config = agent.config.model_copy(update={"loss_weights": chosen})
+    agent.update(make_batch(agent), Clock(), make_generator(1, "noise"))
+    return agent.model_optimizer.flat.grad.clone()
+
+
+def test_dreams_do_not_teach_the_model_but_replayed_values_do() -> None:
+    assert (model_gradient(make(), policy=1.0, value=1.0) == 0).all()
+    assert (model_gradient(make(), replay_value=1.0) != 0).any()
+    assert (model_gradient(make(replay_value_gradient=False), replay_value=1.0) == 0).all()
+
+
+def test_the_joint_update_is_both_halves_at_once_as_far_as_they_do_not_touch() -> None:
+    joint, split = make(replay_value_gradient=False), make(replay_value_gradient=False)
+    learn(joint, make_batch(joint))
+    learn(split, make_batch(split), "update_world_model")
+    assert torch.equal(weights(joint.model), weights(split.model))
+
+
+def test_actions_that_were_never_done_change_nothing() -> None:
+    first, second = make(), make()
+    batch = make_batch(first)
+    final = batch["terminated"] | batch["truncated"]
+    other = {**batch, "action": np.where(final, (batch["action"] + 1) % 3, batch["action"])}
+    learn(first, batch)
+    learn(second, other)
+    assert torch.equal(all_weights(first), all_weights(second))
+    third = make()
+    learn(third, with_other(batch, ~final))
+    assert not torch.equal(weights(first.model), weights(third.model))
+
+
+def test_stretches_start_from_the_latent_of_the_row_before() -> None:
+    def loss(change: Any = None, **settings: Any) -> float:
+        agent = make(**settings)
+        batch = make_batch(agent)
+        if change is not None:
+            batch["note/deter"][change] *= -1
+        return learn(agent, batch)["loss_reconstruction"]
+
+    assert loss() != loss((slice(None), 0))
+    assert loss() == loss((slice(None), slice(1, None)))
+    assert loss(replay_context=False) == loss((slice(None), 0), replay_context=False)
+    assert loss(replay_context=False) != loss()
+
+
+def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
+    agent = make()
+    batch = make_batch(agent)
+    for hook in ("update", "update_world_model"):
+        write_back = getattr(agent, hook)(batch, Clock(), make_generator(1, "noise")).write_back
+        np.testing.assert_array_equal(write_back.ids, batch["id"][:, 1:])
+        assert write_back.columns["note/deter"].shape == (2, 5, 8)
+        assert write_back.columns["note/stoch"].shape == (2, 5, 3)
+        assert np.abs(write_back.columns["note/deter"]).max() <= 1
+
+
+def test_acting_sees_the_latents_that_learning_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step by step with a carry, and all at once from replay: the same latents for the same noise."""
+    agent = make()
+    monkeypatch.setattr(agent, "_uniform", lambda rng, *leading: torch.full((*leading, 3), 0.5))
+    batch = make_batch(agent)
+    rng = make_generator(0)
+    carry, seen = agent.initial_carry(2), []
+    batch["is_first"][:, 0] = True
+    for column in range(6):
+        previous = batch["action"][:, max(column - 1, 0)]
+        now = {**column_of(batch, column), "previous_action": previous}
+        _, carry, notes = agent.act(now, carry, Clock(), rng, Mode.COLLECT)
+        seen.append(notes)
+    batch["note/deter"][:, 0], batch["note/stoch"][:, 0] = seen[0]["note/deter"], seen[0]["note/stoch"]
+    latent = agent.observe(batch, rng)
+    for column in range(5):
+        np.testing.assert_allclose(latent.deter[:, column], seen[column + 1]["note/deter"], rtol=1e-5, atol=1e-6)
+        stored = agent._unpack({key.removeprefix("note/"): value for key, value in seen[column + 1].items()})
+        assert torch.equal(latent.stoch[:, column], stored.stoch)
+
+
+def test_evaluation_takes_the_best_action() -> None:
+    agent = make()
+    agent.actor.output.weight.data *= 0.1
+    agent.actor.output.bias.data = torch.tensor([0.0, 0.0, 3.0])
+    now = column_of(random_rows(agent.specs, 50, 1))
+    now["previous_action"] = now.pop("action")
+    best, *_ = agent.act(now, agent.initial_carry(50), Clock(), make_generator(0), Mode.EVALUATE)
+    drawn, *_ = agent.act(now, agent.initial_carry(50), Clock(), make_generator(0), Mode.COLLECT)
+    assert set(best) == {2}
+    assert len(set(drawn)) > 1  # the others have about a tenth of the chances
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+@torch.no_grad()
+def test_dream_losses_equal_the_slow_form(action: str) -> None:
+    """Sums over single steps of single dreams, after the paper's equations."""
+    agent = make(ACTIONS[action])
+    start = agent.observe(make_batch(agent), make_generator(2)).flatten()
+    dream = agent._dream(start, 4, make_generator(3))
+    losses, returns, _ = agent._dream_losses(dream)
+    value, slow = agent.critic(dream.features), agent.critic.slow_mean(dream.features)
+    prediction = agent.model.predict(dream.features)
+    scale = float(agent.return_scale()[1])
+    for n in range(dream.features.shape[1]):
+        expected = [float(number) for number in value.mean()[:, n]]
+        after, weight = expected[-1], 1.0
+        targets = [0.0] * 4
+        for t in reversed(range(4)):
+            mixed = 0.05 * expected[t + 1] + 0.95 * after
+            after = targets[t] = float(prediction.reward[t + 1, n] + prediction.continuation[t + 1, n] * mixed)
+        for t in range(4):
+            weight *= float(prediction.continuation[t, n])
+            policy = agent.actor(dream.features[t, n : n + 1])
+            score = float(policy.log_prob(dream.actions[t, n : n + 1]))
+            advantage = (targets[t] - expected[t]) / scale
+            wanted = -weight * (score * advantage + 3e-4 * float(policy.entropy()))
+            assert float(losses["policy"][t, n]) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+            single = agent.critic(dream.features[t, n : n + 1])
+            errors = single.loss(torch.tensor([targets[t]]), slow[t, n : n + 1])
+            assert float(losses["value"][t, n]) == pytest.approx(weight * float(sum(errors)), rel=1e-4)
+    assert returns.shape == (4, 10)
+
+
+def test_given_actions_are_dreamt_and_decoded() -> None:
+    agent = make()
+    start = agent.observe(make_batch(agent), make_generator(2)).flatten()
+    actions = np.zeros((3, 10), np.int64)
+    dream = agent.imagine(start, make_generator(0), actions)
+    other = agent.imagine(start, make_generator(0), actions + 1)
+    assert torch.equal(dream.features[0], other.features[0])
+    assert not torch.equal(dream.features[1], other.features[1])
+    np.testing.assert_array_equal(dream.actions, actions)
+    assert agent.decode(dream.features)["obs"].shape == (4, 10, 3)
+    assert agent.decode(start)["obs"].shape == (10, 3)
+    assert agent.imagine(start, make_generator(0), steps=2).features.shape[:2] == (3, 10)
+
+
+def test_the_slow_value_follows() -> None:
+    agent = make()
+    before = weights(agent.critic.slow)
+    learn(agent, make_batch(agent))
+    expected = torch.lerp(before, weights(agent.critic.value), 0.02)
+    torch.testing.assert_close(weights(agent.critic.slow), expected)
+
+
+def test_updates_repeat_bit_for_bit_and_continue_from_a_state() -> None:
+    first, second, third = make(), make(), make()
+    for seed in range(8):
+        learn(first, make_batch(first, seed))
+        if seed < 4:
+            learn(second, make_batch(second, seed))
+    third.load_state(second.state())
+    for seed in range(4, 8):
+        learn(third, make_batch(third, seed))
+    assert torch.equal(all_weights(first), all_weights(third))
+
+
+def test_a_policy_state_is_enough_to_act() -> None:
+    first, second = make(), make()
+    learn(first, make_batch(first))
+    second.load_policy_state(first.policy_state())
+    now = column_of(random_rows(first.specs, 4, 1))
+    now["previous_action"] = now.pop("action")
+    acts = [a.act(now, a.initial_carry(4), Clock(), make_generator(0), Mode.COLLECT) for a in (first, second)]
+    np.testing.assert_array_equal(acts[0][0], acts[1][0])
+    np.testing.assert_array_equal(acts[0][1]["deter"], acts[1][1]["deter"])

@@ -1,0 +1,55 @@
+"""A batch in parts gives the gradient of the whole batch, and each network call sees only a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from reverie import backend
+from reverie.algos.dqn import DQN
+from reverie.algos.ppo import PPO
+from reverie.core.rng import make_generator
+from reverie.core.specs import Specs
+from reverie.core.types import Clock
+from tests.unit.algos.batches import DISCRETE, IMAGE, VECTOR, random_rows
+
+CASES: dict[str, tuple[Any, Any, dict[str, Any], int]] = {
+    "ppo": (PPO, VECTOR, {"entropy_weight": 0.1, "batch_size": 16, "epochs": 2}, 9),
+    "ppo with pictures": (PPO, IMAGE, {"network": {"kind": "nature", "units": (8,)}, "batch_size": 16, "epochs": 1}, 5),
+    "ppo with memory": (PPO, VECTOR, {"network": {"kind": "gru", "units": 8}, "batch_size": 1.0, "epochs": 1}, 5),
+    "dqn": (DQN, VECTOR, {"dueling": True, "n_step": 2}, 3),
+}
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    backend.configure("cpu", torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+
+
+def learn(case: str, microbatches: int) -> tuple[Any, int, dict[str, float]]:
+    """The weights after an update, the most rows that a layer of the network saw at once, and the metrics."""
+    kind, observations, values, length = CASES[case]
+    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), "torch", microbatches)
+    agent = kind(kind.Config.model_validate({"learning_rate": 0.01, **values}), Specs(observations, DISCRETE),
+                 make_generator(1, "weights"))  # fmt: skip
+    seen: list[int] = []
+    network = agent.model if isinstance(agent, PPO) else agent.online
+    layer = next(module for module in network.modules() if isinstance(module, torch.nn.Linear | torch.nn.Conv2d))
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.numel()))
+    rows = random_rows(agent.specs, 12, length)
+    rows["truncated"][2, 1] = True
+    metrics = agent.update(rows, Clock(), make_generator("update")).metrics
+    return agent.optimizer.flat.detach(), max(seen), {key: float(value) for key, value in metrics.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parts_add_up(case: str) -> None:
+    whole, most, metrics = learn(case, 1)
+    cut, most_cut, metrics_cut = learn(case, 3)
+    torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-5)
+    assert metrics_cut == pytest.approx(metrics, rel=1e-3, abs=1e-5)
+    assert most_cut < most or case == "ppo with memory"  # there the first look is at whole rollouts

@@ -1,0 +1,87 @@
+"""Categorical latents: hand numbers, frequencies, and gradients that flow where they should."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from reverie.core.rng import make_generator
+from reverie.functional.categorical import (
+    divergence,
+    entropy,
+    mix_uniform,
+    one_hot,
+    sample_indices,
+    split_divergence,
+    straight_through,
+)
+
+HALF = torch.tensor([[0.5], [0.5]])  # one variable of two classes: (K, S)
+SKEWED = torch.tensor([[0.25], [0.75]])
+
+
+def test_uniform_mix_by_hand() -> None:
+    logits = torch.tensor([[0.0, 40.0], [0.0, 0.0]])  # two variables: even, and all on class 0
+    torch.testing.assert_close(mix_uniform(logits, 0.01), torch.tensor([[0.5, 0.995], [0.5, 0.005]]))
+
+
+def test_sampling_inverts_the_distribution_function() -> None:
+    probability = torch.tensor([[0.2], [0.0], [0.5], [0.3]])
+    uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 0.99])
+    drawn = sample_indices(probability.expand(6, 4, 1), uniform[:, None])
+    assert drawn.squeeze(-1).tolist() == [0, 0, 2, 2, 3, 3]
+
+
+def test_samples_come_as_often_as_they_should() -> None:
+    probability = mix_uniform(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]), 0.01)
+    uniform = make_generator(1).random((40_000, 2), dtype=np.float32)
+    drawn = one_hot(sample_indices(probability.expand(40_000, 3, 2), torch.as_tensor(uniform)), 3)
+    torch.testing.assert_close(drawn.mean(0), probability, atol=0.01, rtol=0)
+
+
+def test_one_hot_has_classes_before_variables() -> None:
+    assert one_hot(torch.tensor([[2, 0]]), 3).tolist() == [[[0, 1], [0, 0], [1, 0]]]
+
+
+def test_straight_through_shows_the_sample_and_moves_the_probabilities() -> None:
+    logits = torch.tensor([[0.3], [-0.2], [0.1]], requires_grad=True)
+    weight = torch.tensor([[1.0], [5.0], [-2.0]])
+    sample = one_hot(torch.tensor([1]), 3)
+    through = straight_through(sample, mix_uniform(logits, 0.01))
+    assert torch.equal(through, sample)
+    (found,) = torch.autograd.grad((through * weight).sum(), logits, retain_graph=True)
+    (expected,) = torch.autograd.grad((mix_uniform(logits, 0.01) * weight).sum(), logits)
+    torch.testing.assert_close(found, expected)
+
+
+def test_divergence_and_entropy_by_hand() -> None:
+    # 0.5 ln(0.5 / 0.25) + 0.5 ln(0.5 / 0.75) = 0.5 ln(4 / 3)
+    torch.testing.assert_close(divergence(HALF, SKEWED), torch.tensor(0.5 * math.log(4 / 3)))
+    two = torch.cat([HALF, SKEWED], 1), torch.cat([SKEWED, SKEWED], 1)
+    torch.testing.assert_close(divergence(*two), torch.tensor(0.5 * math.log(4 / 3)))  # equal ones add nothing
+    torch.testing.assert_close(entropy(torch.cat([HALF, HALF], 1)), torch.tensor(2 * math.log(2)))
+
+
+def test_free_nats_cut_value_and_gradient() -> None:
+    logits = torch.tensor([[0.0], [0.0]], requires_grad=True), torch.tensor([[0.0], [1.0]], requires_grad=True)
+    posterior, prior = (mix_uniform(each, 0.0) for each in logits)
+    dynamics, representation = split_divergence(posterior, prior, free_nats=1.0)
+    assert (float(dynamics.detach()), float(representation.detach())) == (1.0, 1.0)
+    gradients = torch.autograd.grad(dynamics + representation, logits)
+    assert all((gradient == 0).all() for gradient in gradients)
+
+
+def test_each_half_of_the_divergence_pulls_one_side() -> None:
+    logits = torch.tensor([[0.0], [0.0]], requires_grad=True), torch.tensor([[0.0], [1.0]], requires_grad=True)
+    posterior, prior = (mix_uniform(each, 0.0) for each in logits)
+    dynamics, representation = split_divergence(posterior, prior, free_nats=0.0)
+    torch.testing.assert_close(dynamics, representation)
+    from_dynamics = torch.autograd.grad(dynamics, logits, allow_unused=True, retain_graph=True)
+    from_representation = torch.autograd.grad(representation, logits, allow_unused=True)
+    assert from_dynamics[0] is None
+    assert from_representation[1] is None
+    torch.testing.assert_close(from_dynamics[1], (prior - posterior).detach())  # of a cross entropy
+    assert from_representation[0] is not None
+    assert from_representation[0][1] < 0  # descent raises the class that the prior likes

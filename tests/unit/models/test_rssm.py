@@ -1,0 +1,139 @@
+"""The RSSM against a slow form that does one step at a time and hoists nothing out of the loop."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from reverie import backend
+from reverie.core.rng import make_generator
+from reverie.models.rssm import RSSM, Latent, RSSMConfig
+
+CONFIG = RSSMConfig(deter=8, hidden=6, stoch=3, classes=4, blocks=2)
+ACTIONS, TOKENS, COUNT, STEPS = 2, 5, 3, 6
+
+
+def uniform(*shape: int, seed: int = 0) -> Tensor:
+    return torch.as_tensor(make_generator(seed, "uniform").random(shape), dtype=torch.float32)
+
+
+@pytest.fixture
+def rssm() -> RSSM:
+    with backend.seeded(make_generator(0)):
+        model = RSSM(CONFIG, ACTIONS, TOKENS)
+        for parameter in model.parameters():
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    return model
+
+
+def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens, actions (some of them too big), starts of episodes, noise."""
+    tokens, actions = uniform(COUNT, STEPS, TOKENS, seed=1) - 0.5, 4 * uniform(COUNT, STEPS, ACTIONS, seed=2) - 2
+    is_first = torch.zeros(COUNT, STEPS, dtype=torch.bool)
+    is_first[0, 0] = is_first[1, 3] = True
+    return tokens, actions, is_first, uniform(COUNT, STEPS, CONFIG.stoch, seed=3)
+
+
+def start(rssm: RSSM) -> Latent:
+    stoch = rssm.draw(torch.full((COUNT, 4, 3), 0.25), uniform(COUNT, 3, seed=4))
+    return Latent(uniform(COUNT, 8, seed=5), stoch.flatten(1))
+
+
+def slow_move(rssm: RSSM, latent: Latent, action: Tensor) -> Tensor:
+    clipped = action.clamp(-1, 1)
+    parts = [rssm.from_deter(latent.deter), rssm.from_stoch(latent.stoch), rssm.from_action(clipped)]
+    return rssm.core(latent.deter, rssm.core.shared(torch.cat(parts, -1)))
+
+
+def slow_sample(logits: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Probabilities and one-hot samples (classes, variables), one variable after the other."""
+    probability = 0.99 * logits.view(4, 3).softmax(0) + 0.01 / 4
+    sample = torch.zeros(4, 3)
+    for variable in range(3):
+        total, index = float(probability[0, variable]), 0
+        while total <= float(noise[variable]) and index < 3:
+            index += 1
+            total += float(probability[index, variable])
+        sample[index, variable] = 1
+    return probability, sample
+
+
+@torch.no_grad()
+def test_observing_equals_the_slow_form(rssm: RSSM) -> None:
+    tokens, actions, is_first, noise = inputs()
+    found = rssm.observe(start(rssm), tokens, actions, is_first, noise)
+    for env in range(COUNT):
+        latent = Latent(*(part[env : env + 1] for part in start(rssm)))
+        for step in range(STEPS):
+            action = actions[env, step][None]
+            if is_first[env, step]:
+                latent, action = rssm.initial(1), torch.zeros(1, ACTIONS)
+            deter = slow_move(rssm, latent, action)
+            hidden = rssm.posterior_deter(deter) + tokens[env, step] @ rssm.posterior_token.weight.T
+            logits = rssm.posterior_output(rssm.posterior_hidden(hidden))
+            probability, sample = slow_sample(logits[0], noise[env, step])
+            latent = Latent(deter, sample.view(1, -1))
+            torch.testing.assert_close(found.latent.deter[env, step], deter[0])
+            torch.testing.assert_close(found.posterior[env, step], probability)
+            torch.testing.assert_close(found.latent.stoch[env, step], sample.flatten())
+
+
+@torch.no_grad()
+def test_imagining_equals_the_slow_form(rssm: RSSM) -> None:
+    noise = uniform(4, COUNT, CONFIG.stoch, seed=6)
+
+    def policy(features: Tensor, step: int) -> Tensor:
+        return features[:, :ACTIONS] * (step + 1)
+
+    found = rssm.imagine(start(rssm), policy, noise)
+    latent = start(rssm)
+    torch.testing.assert_close(found[0], latent.features)
+    for step in range(4):
+        deter = slow_move(rssm, latent, policy(latent.features, step))
+        logits = rssm.prior_output(rssm.prior_layers(deter))
+        samples = [slow_sample(logits[n], noise[step, n])[1].flatten() for n in range(COUNT)]
+        latent = Latent(deter, torch.stack(samples))
+        torch.testing.assert_close(found[step + 1], latent.features)
+
+
+@torch.no_grad()
+def test_a_scan_in_two_pieces_is_one_scan(rssm: RSSM) -> None:
+    whole = rssm.observe(start(rssm), *inputs()).latent
+    first = rssm.observe(start(rssm), *(part[:, :2] for part in inputs())).latent
+    between = Latent(first.deter[:, -1], first.stoch[:, -1])
+    second = rssm.observe(between, *(part[:, 2:] for part in inputs())).latent
+    torch.testing.assert_close(torch.cat([first.features, second.features], 1), whole.features)
+
+
+@torch.no_grad()
+def test_nothing_before_a_first_row_counts(rssm: RSSM) -> None:
+    tokens, actions, is_first, noise = inputs()
+    before = rssm.observe(start(rssm), tokens, actions, is_first, noise).latent.features
+    tokens[1, :3] += 1
+    actions[1, :4] += 1  # also the action that seems to lead to the first row
+    after = rssm.observe(rssm.initial(COUNT), tokens, actions, is_first, noise).latent.features
+    assert torch.equal(after[1, 3:], before[1, 3:])
+    assert torch.equal(after[0], before[0])
+    assert not torch.equal(after[2], before[2])
+
+
+def test_gradients_flow_through_samples_to_earlier_tokens(rssm: RSSM) -> None:
+    tokens, *others = inputs()
+    tokens.requires_grad_()
+    last = rssm.observe(start(rssm), tokens, *others).latent.stoch[2, -1]
+    weight = torch.arange(12.0)
+    (gradient,) = torch.autograd.grad((last * weight).sum(), tokens)
+    assert (gradient[2] != 0).any(-1).all()
+    assert (gradient[:2] == 0).all()
+
+
+def test_dreams_have_no_gradient(rssm: RSSM) -> None:
+    features = rssm.imagine(start(rssm), lambda features, step: features[:, :ACTIONS], uniform(2, COUNT, 3))
+    assert not features.requires_grad
+
+
+def test_blocks_must_divide_the_memory() -> None:
+    with pytest.raises(ValidationError, match="must divide"):
+        RSSMConfig(deter=9, blocks=2)

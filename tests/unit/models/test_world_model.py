@@ -1,0 +1,101 @@
+"""Any mix of observations goes in and comes out; losses by hand; actions of all kinds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from reverie import backend
+from reverie.core.errors import ConfigError
+from reverie.core.rng import make_generator
+from reverie.core.specs import ObservationSpec, Specs
+from reverie.functional.symlog import symlog
+from reverie.models.rssm import Latent, RSSMConfig
+from reverie.models.world_model import ActionInput, CodecConfig, WorldModel, WorldModelConfig
+from reverie.nets.two_hot import HeadConfig, TwoHotConfig
+from tests.unit.algos.batches import BOX, DISCRETE, MULTI_BINARY, MULTI_DISCRETE, OBSERVATIONS, random_rows
+
+CODEC = CodecConfig(depth=2, multipliers=(1, 2), layers=1, units=6)
+CONFIG = WorldModelConfig(
+    rssm=RSSMConfig(deter=8, hidden=6, stoch=3, classes=4, blocks=2), encoder=CODEC, decoder=CODEC,
+    reward=TwoHotConfig(units=6, bins=9), continuation=HeadConfig(units=6),
+)  # fmt: skip
+
+
+def make_model(specs: Specs) -> WorldModel:
+    with backend.seeded(make_generator(0)):
+        return WorldModel(CONFIG, specs)
+
+
+def observe(model: WorldModel, specs: Specs) -> tuple[Latent, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    arrays = random_rows(specs, 2, 4)
+    rows = backend.to_tensors({**arrays, "previous_action": arrays["action"]})
+    uniform = torch.as_tensor(make_generator(1).random((2, 4, 3)), dtype=torch.float32)
+    observed = model.observe(model.initial(2), rows, uniform)
+    return observed.latent, rows, model.losses(observed, rows, 0.9, 1.0)
+
+
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+def test_everything_that_is_seen_is_decoded_in_its_own_form(kind: str) -> None:
+    specs = Specs(OBSERVATIONS[kind], DISCRETE)
+    model = make_model(specs)
+    latent, rows, losses = observe(model, specs)
+    assert all(loss.shape == (2, 4) for loss in losses.values())
+    decoded = model.decode(latent)
+    assert decoded.keys() == specs.observations.keys()
+    for key, value in decoded.items():
+        assert value.shape == rows[key].shape
+        assert value.dtype == rows[key].dtype
+
+
+def test_reconstruction_is_a_sum_over_all_that_is_seen() -> None:
+    specs = Specs(OBSERVATIONS["mixed"], DISCRETE)
+    model = make_model(specs)
+    latent, rows, losses = observe(model, specs)
+    flat = Latent(*(part.flatten(0, 1) for part in latent))
+    vectors = model.decoder.output(model.decoder.layers(flat.features))
+    vector, logits = vectors[:, :3], vectors[:, 3:]
+    image = model.decoder.pyramid(flat.deter, flat.stoch)
+    expected = (vector - symlog(rows["obs/1"].flatten(0, 1))).square().sum(-1)
+    expected = expected + (image - rows["obs/0"].flatten(0, 1) / 255).square().sum((1, 2, 3))
+    expected = expected - logits.log_softmax(-1)[torch.arange(8), rows["obs/2"].flatten()]
+    torch.testing.assert_close(losses["reconstruction"].flatten(), expected)
+
+
+def test_continuation_learns_the_discount_and_nothing_after_an_end() -> None:
+    specs = Specs(OBSERVATIONS["vector"], DISCRETE)
+    model = make_model(specs)
+    torch.nn.init.zeros_(model.continuation.output.weight)
+    model.continuation.output.bias.data.fill_(math.log(3))  # a chance of 3/4
+    arrays = random_rows(specs, 1, 2)
+    arrays["terminated"][0, 1] = True
+    rows = backend.to_tensors({**arrays, "previous_action": arrays["action"]})
+    observed = model.observe(model.initial(1), rows, torch.full((1, 2, 3), 0.5))
+    loss = model.losses(observed, rows, 0.9, 1.0)["continuation"]
+    expected = [-0.9 * math.log(0.75) - 0.1 * math.log(0.25), -math.log(0.25)]
+    torch.testing.assert_close(loss, torch.tensor([expected]))
+    torch.testing.assert_close(model.predict(observed.latent.features).continuation, torch.full((1, 2), 0.75))
+
+
+def test_rewards_start_at_exactly_zero() -> None:
+    specs = Specs(OBSERVATIONS["vector"], DISCRETE)
+    model = make_model(specs)
+    latent, _, losses = observe(model, specs)
+    assert (model.predict(latent.features).reward == 0).all()
+    torch.testing.assert_close(losses["reward"], torch.full((2, 4), math.log(9)))
+
+
+def test_images_of_two_sizes_are_refused() -> None:
+    images = {f"obs/{side}": ObservationSpec((side, side, 3), "uint8", "image") for side in (16, 32)}
+    with pytest.raises(ConfigError, match="differ in size"):
+        make_model(Specs(images, DISCRETE))
+
+
+def test_actions_become_vectors() -> None:
+    numbers = torch.tensor([[[0.5, -0.5]], [[1.0, 2.0]]])
+    assert torch.equal(ActionInput(BOX)(numbers), numbers)
+    assert ActionInput(DISCRETE)(torch.tensor([[2], [0]])).tolist() == [[[0, 0, 1]], [[1, 0, 0]]]
+    assert ActionInput(MULTI_DISCRETE)(torch.tensor([[1, 3]])).tolist() == [[0, 1, 0, 0, 0, 0, 1]]
+    assert ActionInput(MULTI_BINARY)(torch.tensor([[1, 0, 1]])).tolist() == [[0, 1, 1, 0, 0, 1]]

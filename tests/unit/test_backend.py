@@ -1,0 +1,29 @@
+"""The number of threads reaches numpy's BLAS, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from threadpoolctl import threadpool_info
+
+from reverie import backend
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    backend.set_threads(before)
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_threads_hold_for_torch_and_numpy() -> None:
+    for count in (2, 1):
+        backend.set_threads(count)
+        assert torch.get_num_threads() == count
+        assert blas_threads() == {count}
