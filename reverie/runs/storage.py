@@ -67,7 +67,10 @@ class SealedStore:
 
     def check(self, name: str) -> None:
         """The arrays are there and are what was saved; RunError otherwise."""
-        self.get(name).arrays  # noqa: B018 - reading them is what tells
+        try:
+            self.get(name).arrays  # noqa: B018 - reading them is what tells
+        except ValueError as error:
+            raise RunError(f"The checkpoint is damaged: {error}") from error
 
     def delete(self, name: str) -> None:
         """Delete arrays that no checkpoint names."""

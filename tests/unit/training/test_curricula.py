@@ -229,9 +229,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(loss: float, monkeypatch: pytes
         assert not run.orchestrator.is_between_steps
 
 
+def test_an_update_without_any_data_is_refused() -> None:
+    with pytest.raises(ConfigError, match="before there can be data in buffer 'main'") as caught:
+        checking_config(OFFLINE, **REPLAY)
+    assert "buffers.main.source" in str(caught.value)
+
+
 def test_an_update_without_enough_data_stops_the_run() -> None:
-    phases = ({**PREFILL, "hooks": [{"collect": {"rows": 3}}]}, OFFLINE)
-    with started(checking_config(*phases, **REPLAY)) as run:
+    too_few = {**PREFILL, "hooks": [{"collect": {"rows": 3}}]}
+    with started(checking_config(too_few, OFFLINE, **REPLAY)) as run:
         with pytest.raises(TrainingError, match=r"too few|not sampled below") as caught:
             run.orchestrator.run()
         assert "Collect more" in caught.value.fix
