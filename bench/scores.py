@@ -176,9 +176,11 @@ def make_page(rows: dict[str, str], notes: str) -> str:
     known = [spec for spec in TASKS if spec in rows]
     missed = [spec for spec in known if float(rows[spec].split("|")[5]) < TASKS[spec].goal]
     absent = [spec for spec in TASKS if spec not in rows]
+    partial = [spec for spec in known if int(rows[spec].split("|")[2].split("-")[1]) < TASKS[spec].seeds]
     lines = [
         "\n## Missed\n",
         f"Below what must be reached: {', '.join(missed) or 'none'}.",
+        f"With fewer seeds than wanted: {', '.join(partial) or 'none'}.",
         f"Not trained yet: {', '.join(absent) or 'none'}.",
     ]
     return HEADER + "\n".join([*(rows[spec] for spec in known), *lines]) + "\n" + (NOTES + notes if notes else "")

@@ -5,6 +5,7 @@ The plain lines go to run.log in any case. Nothing here changes what is trained.
 
 from __future__ import annotations
 
+import textwrap
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +20,9 @@ from reverie.log.rules import Rules
 from reverie.log.sinks import read_jsonl
 
 ALERTS = ("alerts", "machine_alerts")
+
+
+PLAIN_WIDTH = 80
 
 
 class Console:
@@ -49,6 +53,9 @@ class Console:
     def say(self, text: str) -> None:
         """A line for the screen and the log."""
         self.note(text)
+        self._print(text)
+
+    def _print(self, text: str) -> None:
         if self.screen is None:
             return
         with self._lock:
@@ -66,10 +73,10 @@ class Console:
     def alert(self, level: str, text: str, env_steps: int | None = None) -> None:
         """Something to be seen: ``level`` is info, warning or error. The live table shows the last few."""
         where = "" if env_steps is None else f" at env step {env_steps:,}"
-        if self.board is None:
-            self.say(f"{level}{where}: {text}")
-            return
         self.note(f"{level}{where}: {text}")
+        if self.board is None:
+            self._print(textwrap.fill(f"{level}{where}: {text}", PLAIN_WIDTH, subsequent_indent="  "))
+            return
         with self._lock:
             self.board.alert(level, text, env_steps)
 

@@ -67,7 +67,10 @@ class SealedStore:
 
     def check(self, name: str) -> None:
         """The arrays are there and are what was saved; RunError otherwise."""
-        self.get(name).arrays  # noqa: B018 - reading them is what tells
+        try:
+            self.get(name).arrays  # noqa: B018 - reading them is what tells
+        except ValueError as error:
+            raise RunError(f"The checkpoint is damaged: {error}") from error
 
     def delete(self, name: str) -> None:
         """Delete arrays that no checkpoint names."""
@@ -84,7 +87,7 @@ class SealedStore:
     def path(self, name: str) -> Path:
         """The file of these arrays."""
         if not SEALED_FILE.fullmatch(name):
-            raise RunError(f"'{name}' is not the name of saved arrays: the checkpoint was altered.")
+            raise ValueError(f"'{name}' is not the name of saved arrays")
         return self.folder / f"{name}.safetensors"
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
+import numpy as np
+
 from reverie.core.errors import TrainingError
 from reverie.core.types import Batch, Update
 from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck, never, summarise
@@ -128,11 +130,12 @@ class Orchestrator:
         return update.count
 
     def learn(self, hook: str, batch: Batch) -> Update:
-        """Call an update hook of the algorithm."""
+        """Call an update hook of the algorithm; numbers too large are found afterwards and need no warning by numpy."""
         session = self.session
-        update: Update = getattr(session.algorithm, hook)(
-            batch, session.counters.clock(), session.streams[f"update/{hook}"]
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            update: Update = getattr(session.algorithm, hook)(
+                batch, session.counters.clock(), session.streams[f"update/{hook}"]
+            )
         return update
 
     def _evaluate(self, step: Step) -> int:

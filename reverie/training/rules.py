@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Level = Literal["info", "warning", "error"]
 WARM_UP_LINES = 5
 """Lines from which the usual size of a gradient is learnt."""
+FEWEST_EVALUATIONS = 3
+"""Evaluations that must have failed to be better before that counts as no progress."""
 _GAUSSIAN_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
 
 
@@ -78,6 +80,7 @@ class Watch:
     is_told: bool = False
     number: float | None = None
     count: int = 0
+    seen: int = 0
 
 
 class Rule:
@@ -187,7 +190,7 @@ class LowEntropy(Rule):
 
 
 class NoProgress(Rule):
-    """Needs no patience: a long time is what it measures."""
+    """Needs no patience, a long time is what it measures; but two poor evaluations are still chance."""
 
     name = "no_progress"
     patience_factor = 0
@@ -198,13 +201,16 @@ class NoProgress(Rule):
 
     def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
         if watch.number is None or value > watch.number:
-            watch.number, watch.count = value, line["env_steps"]
+            watch.number, watch.count, watch.seen = value, line["env_steps"], 0
+        else:
+            watch.seen += 1
         goal = self.task.solved_at
         if not self.task.horizon_steps or (goal is not None and watch.number >= goal):
             return None
         waited = line["env_steps"] - watch.count
         text = f"no evaluation was better than {watch.number:.4g} for {waited:,} env steps"
-        return text if waited > self.bound * self.task.horizon_steps else None
+        is_long = waited > self.bound * self.task.horizon_steps and watch.seen >= FEWEST_EVALUATIONS
+        return text if is_long else None
 
 
 RULES: tuple[type[Rule], ...] = (

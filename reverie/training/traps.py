@@ -50,7 +50,7 @@ def check_memory(memory: int, free: int | None) -> None:
     if free is not None and memory > free:
         raise ConfigError(
             f"The buffers will take {size_text(memory)} when they are full; {size_text(free)} of memory are free.",
-            "Set a smaller buffers.main.capacity, keep the rows on disk if the buffer has a setting for it, or free "
+            "Set a smaller buffers.main.capacity, set buffers.main.storage=disk, or free "
             "memory; preflight.enabled=false starts nevertheless.",
         )
 
@@ -106,8 +106,7 @@ def long_evaluations(facts: Facts) -> str | None:
 
 def no_pictures(facts: Facts) -> str | None:
     """Only where videos are asked for: drawing one picture may take a moment."""
-    video = getattr(facts.config, "video", None)
-    if getattr(video, "enabled", False) is not True:
+    if facts.config.video.enabled is not True:
         return None
     try:
         env = make_env(facts.config.env, "rgb_array")

@@ -86,7 +86,7 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
             "Keep one",
         ),
         (
-            phase({"evaluate": {"episodes": 1, "every_steps": 5}}, "update", type="offline", duration_updates=9),
+            phase({"evaluate": {"episodes": 1, "every_steps": 5}}, type="eval_only", duration_cycles=9),
             "hooks.0.evaluate.every_steps",
             "makes env steps",
             "every_updates",
@@ -99,7 +99,8 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
         ),
         (phase(COLLECT, type="offline"), "hooks.0.collect", "offline phase does not collect", "type: online"),
         (phase(COLLECT, type="eval_only"), "hooks.0.collect", "eval_only phase only evaluates", "type: online"),
-        (phase("update", type="offline"), "duration_steps", "never end", "duration_updates"),
+        (phase({"evaluate": {"episodes": 1}}, type="eval_only"), "duration_steps", "never end", "duration_updates"),
+        (phase("update", type="offline", duration_updates=9), "hooks.0.update", "can be data", "buffers.main.source"),
         (phase(COLLECT, duration_updates=5), "duration_updates", "never end", "Add an update hook"),
         (phase(COLLECT, duration_steps=None), "", "has no duration", "duration_cycles"),
         (phase(COLLECT, duration_steps=5, duration_cycles=5), "duration_cycles", "cannot both hold", "Keep one"),

@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -243,8 +242,7 @@ def test_videos_need_an_env_that_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -
     config = config_of(PPO)
 
     def facts(enabled: Any) -> Facts:
-        shown = SimpleNamespace(**{**dict(config), "video": SimpleNamespace(enabled=enabled)})
-        return replace(facts_of(config), config=shown)
+        return facts_of(config.model_copy(update={"video": config.video.model_copy(update={"enabled": enabled})}))
 
     assert find_traps(facts(True)) == []
     monkeypatch.setattr("reverie.training.traps.make_env", lambda *_: (_ for _ in ()).throw(OSError("no display")))

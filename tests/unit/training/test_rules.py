@@ -109,6 +109,9 @@ def test_no_progress() -> None:
     assert alerts(flat, no_progress=0.9) == []
     assert alerts(evaluations(1, 2, 3, 4, 5, 6, 7, 8)) == []
     assert alerts(evaluations(5, 5, 5, 6, 5, 5, 5, 5)) == []
+    rare = [{"env_steps": steps, "evaluate/return_mean": 5.0} for steps in (100, 700, 800, 900)]
+    assert alerts(rare[:3]) == [], "two evaluations are chance"
+    assert alerts(rare) == [(900, "no_progress")]
 
 
 def test_every_rule_has_a_bound_in_the_config_and_says_what_to_try() -> None:
