@@ -18,7 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 TURNS = int(os.environ.get("TURNS", 3))
-QUIET = ["evaluate.final_episodes=0", "log.every_steps=10000", "checkpoint.every_steps=1000000"]
+QUIET = [
+    "evaluate.final_episodes=0", "log.every_steps=10000", "checkpoint.every_steps=1000000", "video.enabled=false",
+    "log.report=false",
+]  # fmt: skip
 SHORT = ["phases.0.hooks.0.collect.rows=8"]
 TASKS = {
     # name: env steps, our spec and settings, the peer's program
