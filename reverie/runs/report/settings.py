@@ -12,6 +12,7 @@ from reverie.core.errors import ConfigError
 from reverie.runs.report.files import Lines, read_bytes, read_mapping
 
 CONFIG, SOURCES, RESUMES = "config.yaml", "sources.json", "resumes.jsonl"
+HIDDEN = "(set, not shown)"
 LARGEST_CONFIG = 256 << 10
 MOST_SETTINGS = 2000
 UNKNOWN = "not recorded"
@@ -58,6 +59,8 @@ def read_settings(run: Path, problems: list[str]) -> Settings:
     """The settings of a run folder; whatever is missing is said in ``problems``."""
     tree = _read_tree(run, problems)
     recorded = read_mapping(run, SOURCES, problems)
+    if get(tree, ("monitor", "webhook")):  # whoever knows the address can post to it, and reports are passed around
+        tree["monitor"]["webhook"] = HIDDEN
     sources, preset = _mapping(recorded.get("sources")), _mapping(recorded.get("preset"))
     values = [
         Setting(key := join_path(path), value, str(sources.get(key, UNKNOWN)))
