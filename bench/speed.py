@@ -48,7 +48,8 @@ DQN("MlpPolicy", "CartPole-v1", learning_rate=2.3e-3, batch_size=64, buffer_size
     ),
     "sac HalfCheetah-v5, one update per step": (
         3_000,
-        ["HalfCheetah-v5:sac", "env.num_envs=1", "phases.1.hooks.2.evaluate.every_steps=1000000"],
+        ["HalfCheetah-v5:sac", "env.num_envs=1", "phases.0.duration_steps=1000",
+         "phases.1.hooks.2.evaluate.every_steps=1000000"],
         """
 from stable_baselines3 import SAC
 SAC("MlpPolicy", "HalfCheetah-v5", learning_starts=1000, device="cpu").learn(STEPS)
