@@ -10,6 +10,7 @@ from reverie.config.build import build, build_evaluator
 from reverie.config.files import config_to_tree
 from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
+from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
@@ -154,7 +155,7 @@ class Execution:
 
     def _add_loggers(self, session: Session) -> None:
         """The sinks of the config; only now, when the files hold what the run goes on from."""
-        run = RunInfo(self.folder.path, session.counters.env_steps, config_to_tree(self.config))
+        run = RunInfo(self.folder.path, session.counters.env_steps, hide_in_tree(config_to_tree(self.config)))
         warn = partial(self.console.alert, "warning")
         session.recorder.sinks += make_loggers(self.config.log.all_loggers(), run, warn)
 
