@@ -24,6 +24,7 @@ from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
 from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
+from reverie.runs.pictures import Pictures
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.report import write as reports
 from reverie.runs.storage import explain_write_errors, write_tree
@@ -72,6 +73,7 @@ class Execution:
             stack.callback(evaluator.close)
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
             self.videos.begin(session)
+            self.pictures = Pictures(self.config, self.folder)
             orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
             try:
                 self._run(orchestrator, checkpointer, request)
@@ -146,7 +148,7 @@ class Execution:
     def _make_orchestrator(
         self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
     ) -> Orchestrator:
-        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.videos]
+        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.videos, self.pictures]
         if not self.config.debug:
             return Orchestrator(session, evaluator, parts, request)
         from reverie.training.debug import DebugOrchestrator
@@ -192,6 +194,7 @@ class Execution:
             self.folder.write_status(final_score=summary["return_mean"])
         checkpointer.shelf.save(session, "final")
         self.videos.finish(session)
+        self.pictures.finish(session)
         self.console.stop()
         self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
 
