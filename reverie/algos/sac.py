@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -220,11 +220,27 @@ class NumpyNetworks:
         return values[smallest, rows], self.critics.input_gradient(gradient, kept, begin=x.shape[1])
 
 
+class Part(NamedTuple):
+    """Transitions that torch works on at a time: all of a batch, or some where memory is short."""
+
+    observation: Tensors
+    following: Tensors
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    weight: Tensor
+    total: Tensor
+    """The weight of the whole batch."""
+    following_noise: Tensor
+    noise: Tensor
+
+
 class SAC:
     """An agent for continuous and discrete actions."""
 
     Config = SACConfig
     hooks = ("update",)
+    uses_microbatches = True
 
     def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator) -> None:
         _check_actions(specs)
@@ -275,33 +291,57 @@ class SAC:
         return Update(metrics)
 
     def _learn(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
-        rows = backend.to_tensors(batch)
-        now, then, weight = transitions(rows)
+        parts, learning_rate = self._cut(batch, rng), self.config.learning_rate.at(clock)
+        judged: list[tuple[Tensor, Tensor, Tensor]] = []
+        critic_norm = self.critic_optimizer.step(self._critic_losses(parts, judged), learning_rate)
+        critic_losses, values, features = zip(*judged, strict=True)
+        acted: list[tuple[Tensor, Tensor]] = []
+        actor_norm = self.actor_optimizer.step(self._actor_losses(parts, features, acted), learning_rate)
+        critic_loss, value, actor_loss, entropy = map(sum, (critic_losses, values, *zip(*acted, strict=True)))
+        return {
+            "loss": critic_loss + actor_loss, "critic_loss": critic_loss, "actor_loss": actor_loss,
+            "entropy": entropy, "temperature": self.temperature(), "value": value,
+            "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
+        }  # fmt: skip
+
+    def _cut(self, batch: Batch, rng: np.random.Generator) -> list[Part]:
+        """The batch in as many parts as the backend wants; what is drawn does not depend on their number."""
+        now, then, weight = transitions(backend.to_tensors(batch))
         observation, following = (
             {key: self._augment(key, side[key][:, 0], rng) for key in observation_keys(side)} for side in (now, then)
         )
-        weight, size = weight[:, 0], len(weight)
-        action = now["action"][:, 0].reshape(size, -1)
-        target = self._target(
-            following, then["reward"][:, 0], then["terminated"][:, 0], self._to_tensor(self._noise(rng, size))
-        )
-        features = self.critics.encoder(observation)
-        values = self.critics(features) if self.discrete else self.critics(features, action)
-        if self.discrete:
-            values = values.gather(-1, action.expand(self.config.num_critics, -1, -1)).squeeze(-1)
-        errors = (values - target).square().sum(0)
-        critic_loss = 0.5 * weighted_mean(errors, weight)
-        learning_rate = self.config.learning_rate.at(clock)
-        critic_norm = self.critic_optimizer.step(critic_loss, learning_rate)
-        actor_loss, entropy = self._actor_loss(features.detach(), self._to_tensor(self._noise(rng, size)), weight)
-        temperature_loss = weighted_mean(self.temperature.loss(entropy), weight)
-        actor_norm = self.actor_optimizer.step(actor_loss + temperature_loss, learning_rate)
-        return {
-            "loss": (critic_loss + actor_loss).detach(), "critic_loss": critic_loss.detach(),
-            "actor_loss": actor_loss.detach(), "entropy": weighted_mean(entropy.detach(), weight),
-            "temperature": self.temperature(), "value": weighted_mean(values.detach().mean(0), weight),
-            "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
-        }  # fmt: skip
+        action, size = now["action"][:, 0].reshape(len(weight), -1), len(weight)
+        noises = [self._to_tensor(self._noise(rng, size)) for _ in range(2)]
+        columns = (action, then["reward"][:, 0], then["terminated"][:, 0], weight[:, 0], *noises)
+        parts = []
+        for begin in range(0, size, step := backend.part_size(size)):
+            rows = slice(begin, begin + step)
+            sides = ({key: value[rows] for key, value in side.items()} for side in (observation, following))
+            *numbers, following_noise, noise = (column[rows] for column in columns)
+            parts.append(Part(*sides, *numbers, weight[:, 0].sum(), following_noise, noise))
+        return parts
+
+    def _critic_losses(self, parts: Sequence[Part], told: list[Any]) -> Iterator[Tensor]:
+        """The critics' loss part by part; loss, mean value and features of each are added to ``told``."""
+        for part in parts:
+            target = self._target(part.following, part.reward, part.terminated, part.following_noise)
+            features = self.critics.encoder(part.observation)
+            values = self.critics(features) if self.discrete else self.critics(features, part.action)
+            if self.discrete:
+                values = values.gather(-1, part.action.expand(self.config.num_critics, -1, -1)).squeeze(-1)
+            errors = (values - target).square().sum(0)
+            loss = 0.5 * weighted_mean(errors, part.weight, part.total)
+            value = weighted_mean(values.detach().mean(0), part.weight, part.total)
+            told.append((loss.detach(), value, features.detach()))
+            yield loss
+
+    def _actor_losses(self, parts: Sequence[Part], features: Sequence[Tensor], told: list[Any]) -> Iterator[Tensor]:
+        """The loss of policy and temperature part by part; the policy's loss and entropy are added to ``told``."""
+        for part, seen in zip(parts, features, strict=True):
+            losses, entropy = self._policy_losses(seen, part.noise)
+            loss = weighted_mean(losses, part.weight, part.total)
+            told.append((loss.detach(), weighted_mean(entropy.detach(), part.weight, part.total)))
+            yield loss + weighted_mean(self.temperature.loss(entropy), part.weight, part.total)
 
     @quietly
     def _learn_by_numpy(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
@@ -352,8 +392,8 @@ class SAC:
             value = self.targets(features, action).amin(0) - temperature * log_prob
         return reward + self.config.gamma * value * ~terminated
 
-    def _actor_loss(self, features: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The policy's loss and its entropy per sample. The critics' own gradients from here are zeroed before use."""
+    def _policy_losses(self, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The policy's loss and its entropy, per sample. Only the policy's own parameters are asked for gradients."""
         policy, temperature = self.actor(features), self.temperature()
         if self.discrete:
             least = self.critics(features).amin(0).detach()
@@ -363,7 +403,7 @@ class SAC:
             action, log_prob = policy.sample_with_log_prob(noise)
             losses = temperature * log_prob - self.critics(features, action).amin(0)
             entropy = -log_prob
-        return weighted_mean(losses, weight), entropy
+        return losses, entropy
 
     def _augment(self, key: str, observation: Tensor, rng: np.random.Generator) -> Tensor:
         shift, is_image = self.config.image_shift, self.specs.observations[key].kind == "image"

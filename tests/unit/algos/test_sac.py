@@ -99,10 +99,10 @@ def test_discrete_target(terminated: bool, share: float) -> None:
 
 @torch.no_grad()
 def test_actor_losses() -> None:
-    loss, entropy = make_mover()._actor_loss(torch.ones(1, 3), ZEROS, torch.ones(1))
+    loss, entropy = make_mover()._policy_losses(torch.ones(1, 3), ZEROS)
     assert float(loss) == pytest.approx(0.5 * LOG_DENSITY - 3)
     assert float(entropy) == pytest.approx(-LOG_DENSITY)
-    loss, entropy = make_chooser()._actor_loss(torch.ones(1, 3), ZEROS, torch.ones(1))
+    loss, entropy = make_chooser()._policy_losses(torch.ones(1, 3), ZEROS)
     assert float(loss) == pytest.approx(-0.5 * ENTROPY - (0.5 * 1 + 0.25 * 1 + 0.25 * 3))
     assert float(entropy) == pytest.approx(ENTROPY)
 
