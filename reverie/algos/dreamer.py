@@ -31,6 +31,7 @@ from reverie.core.types import (
     Batch,
     Carry,
     Clock,
+    Foreseen,
     Mode,
     Row,
     State,
@@ -284,6 +285,37 @@ class Dreamer:
         if isinstance(latent, Tensor):
             latent = self.model.split(latent)
         return {key: value.cpu().numpy() for key, value in self.model.decode(latent).items()}
+
+    @torch.no_grad()
+    def foresee(self, batch: Batch, starts: Array, steps: int, rng: np.random.Generator) -> Foreseen:
+        """What the model makes of whole rows (B, T), and dreams from N of them with the actions that followed."""
+        rows = backend.to_tensors(batch)
+        shape = rows["is_first"].shape
+        observed = self.model.observe(self.model.initial(shape[0]), rows, self._uniform(rng, *shape))
+        env, time = torch.as_tensor(starts, device=backend.device()).T
+        begin = Latent(*(part[env, time] for part in observed.latent))
+        actions = rows["action"][env, time + torch.arange(steps, device=backend.device())[:, None]]  # (H, N)
+        dream = self.imagine(begin, rng, actions.cpu().numpy())
+        losses = {name: float(loss.mean()) for name, loss in self._model_losses(observed, rows).items()}
+        return Foreseen(self._show(observed.latent.features), self._show(dream.features[1:].transpose(0, 1)), losses)
+
+    @torch.no_grad()
+    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
+        """The model's losses on data that were kept from training; nothing is known of what came before them."""
+        _, rows = self._prepare(batch)
+        shape = rows["is_first"].shape
+        observed = self.model.observe(self.model.initial(shape[0]), rows, self._uniform(rng, *shape))
+        return {f"loss_{name}": float(loss.mean()) for name, loss in self._model_losses(observed, rows).items()}
+
+    def _show(self, features: Tensor) -> Row:
+        """Features (...) as observations, rewards and the chance to go on."""
+        prediction = self.model.predict(features)
+        chance = (prediction.continuation / self.discount).clamp(max=1)
+        return {
+            **self.decode(features),
+            "reward": prediction.reward.cpu().numpy(),
+            "continuation": chance.cpu().numpy(),
+        }
 
     # ---------------------------------------------------------------- pieces
 
