@@ -46,6 +46,7 @@ from reverie.functional.returns import imagined_return, td_lambda_return
 from reverie.models.rssm import Latent, Observed
 from reverie.models.world_model import Dream, WorldModel
 from reverie.nets.laprop import LaProp, step_together
+from reverie.nets.part_norms import PartNorms
 from reverie.nets.scaling import PercentileScale
 from reverie.nets.two_hot import TwoHotConfig
 
@@ -145,6 +146,9 @@ class Dreamer:
         self.model_optimizer = optimizer(config.optimizer, self.model.parameters())
         behaviour = [*self.actor.parameters(), *self.critic.value.parameters()]
         self.behaviour_optimizer = optimizer(config.optimizer, behaviour)
+        names = ("encoder", "rssm", "decoder", "reward", "continuation")
+        self.model_parts = PartNorms({name: getattr(model, name) for name in names})
+        self.behaviour_parts = PartNorms({"actor": self.actor, "critic": self.critic.value})
 
     @property
     def reads(self) -> dict[str, Read]:
@@ -183,9 +187,11 @@ class Dreamer:
         behaviour, metrics = self._behaviour_losses(observed, rows, rng)
         losses |= behaviour
         optimizers = (self.model_optimizer, self.behaviour_optimizer)
-        norms = step_together(optimizers, self._total(losses), self.config.learning_rate.at(clock))
+        parts = self.model_parts + self.behaviour_parts
+        norms, watched = step_together(optimizers, self._total(losses), self.config.learning_rate.at(clock), parts)
         self.critic.follow(self.config.slow_rate)
-        metrics |= self.model.watch(observed) | {"model_grad_norm": norms[0], "behaviour_grad_norm": norms[1]}
+        metrics |= self.model.watch(observed) | watched
+        metrics |= {"model_grad_norm": norms[0], "behaviour_grad_norm": norms[1]}
         return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
 
     def update_world_model(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
@@ -193,8 +199,9 @@ class Dreamer:
         start, rows = self._prepare(batch)
         observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
         losses = self._model_losses(observed, rows)
-        norm = self.model_optimizer.step(self._total(losses), self.config.learning_rate.at(clock))
-        metrics = self.model.watch(observed) | {"model_grad_norm": norm}
+        rate = self.config.learning_rate.at(clock)
+        (norm,), watched = step_together([self.model_optimizer], self._total(losses), rate, self.model_parts)
+        metrics = self.model.watch(observed) | watched | {"model_grad_norm": norm}
         return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
 
     def update_controller(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
@@ -203,9 +210,10 @@ class Dreamer:
         with torch.no_grad():
             observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
         losses, metrics = self._behaviour_losses(observed, rows, rng)
-        norm = self.behaviour_optimizer.step(self._total(losses), self.config.learning_rate.at(clock))
+        rate = self.config.learning_rate.at(clock)
+        (norm,), watched = step_together([self.behaviour_optimizer], self._total(losses), rate, self.behaviour_parts)
         self.critic.follow(self.config.slow_rate)
-        return Update(_report(losses, {**metrics, "behaviour_grad_norm": norm}))
+        return Update(_report(losses, {**metrics, **watched, "behaviour_grad_norm": norm}))
 
     def _model_losses(self, observed: Observed, rows: Tensors) -> dict[str, Tensor]:
         return self.model.losses(observed, rows, self.discount, self.config.free_nats)

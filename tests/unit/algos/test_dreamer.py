@@ -325,3 +325,13 @@ def test_held_out_losses_are_those_of_an_update_that_does_not_happen() -> None:
     for name, value in told.items():
         assert value == pytest.approx(learnt[name], rel=1e-5)
     assert len(told) == 5
+
+
+def test_every_part_tells_how_it_is_pulled_and_moved() -> None:
+    agent = make()
+    first, second = (learn(agent, make_batch(agent)) for _ in range(2))
+    parts = ("encoder", "rssm", "decoder", "reward", "continuation", "actor", "critic")
+    assert all(first[f"{what}_norm_{part}"] > 0 for what in ("grad", "update") for part in parts)
+    model = [first[f"grad_norm_{part}"] for part in parts[:5]]
+    assert np.linalg.norm(model) == pytest.approx(first["model_grad_norm"], rel=1e-5)
+    assert "grad_norm_encoder" not in second
