@@ -264,6 +264,32 @@ def record(
         return record_file(cast, path, episodes, fps, max_frames)
 
 
+def foresee(
+    name: str = "@last",
+    which: str = "final",
+    steps: int | None = None,
+    dreams: int | None = None,
+    envs: int | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    runs_dir: str | Path = "runs",
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Let a run's world model foresee fresh episodes; writes videos and pictures, and returns the errors.
+
+    Every dream goes ``steps`` steps ahead with the actions that are really done; there are ``dreams`` of them in each
+    of ``envs`` envs. What is not given is as in the run's evaluations.
+    """
+    from reverie.runs.folder import find_run, refuse_links
+    from reverie.runs.foresee import Wanted, foresee_run
+
+    run = find_run(name, Path(runs_dir))
+    if out is None and not trust:
+        refuse_links(run)
+    with trusting(trust):
+        return foresee_run(run, Wanted(which, seed, steps, dreams, envs, Path(out) if out else None))
+
+
 def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = None) -> Path:
     """Write a report of one run (into its folder) or a comparison of several; the path of the page.
 

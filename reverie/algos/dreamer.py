@@ -31,6 +31,7 @@ from reverie.core.types import (
     Batch,
     Carry,
     Clock,
+    Foreseen,
     Mode,
     Row,
     State,
@@ -45,6 +46,7 @@ from reverie.functional.returns import imagined_return, td_lambda_return
 from reverie.models.rssm import Latent, Observed
 from reverie.models.world_model import Dream, WorldModel
 from reverie.nets.laprop import LaProp, step_together
+from reverie.nets.part_norms import PartNorms
 from reverie.nets.scaling import PercentileScale
 from reverie.nets.two_hot import TwoHotConfig
 
@@ -144,6 +146,9 @@ class Dreamer:
         self.model_optimizer = optimizer(config.optimizer, self.model.parameters())
         behaviour = [*self.actor.parameters(), *self.critic.value.parameters()]
         self.behaviour_optimizer = optimizer(config.optimizer, behaviour)
+        names = ("encoder", "rssm", "decoder", "reward", "continuation")
+        self.model_parts = PartNorms({name: getattr(model, name) for name in names})
+        self.behaviour_parts = PartNorms({"actor": self.actor, "critic": self.critic.value})
 
     @property
     def reads(self) -> dict[str, Read]:
@@ -182,9 +187,11 @@ class Dreamer:
         behaviour, metrics = self._behaviour_losses(observed, rows, rng)
         losses |= behaviour
         optimizers = (self.model_optimizer, self.behaviour_optimizer)
-        norms = step_together(optimizers, self._total(losses), self.config.learning_rate.at(clock))
+        parts = self.model_parts + self.behaviour_parts
+        norms, watched = step_together(optimizers, self._total(losses), self.config.learning_rate.at(clock), parts)
         self.critic.follow(self.config.slow_rate)
-        metrics |= self.model.watch(observed) | {"model_grad_norm": norms[0], "behaviour_grad_norm": norms[1]}
+        metrics |= self.model.watch(observed) | watched
+        metrics |= {"model_grad_norm": norms[0], "behaviour_grad_norm": norms[1]}
         return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
 
     def update_world_model(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
@@ -192,8 +199,9 @@ class Dreamer:
         start, rows = self._prepare(batch)
         observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
         losses = self._model_losses(observed, rows)
-        norm = self.model_optimizer.step(self._total(losses), self.config.learning_rate.at(clock))
-        metrics = self.model.watch(observed) | {"model_grad_norm": norm}
+        rate = self.config.learning_rate.at(clock)
+        (norm,), watched = step_together([self.model_optimizer], self._total(losses), rate, self.model_parts)
+        metrics = self.model.watch(observed) | watched | {"model_grad_norm": norm}
         return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
 
     def update_controller(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
@@ -202,9 +210,10 @@ class Dreamer:
         with torch.no_grad():
             observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
         losses, metrics = self._behaviour_losses(observed, rows, rng)
-        norm = self.behaviour_optimizer.step(self._total(losses), self.config.learning_rate.at(clock))
+        rate = self.config.learning_rate.at(clock)
+        (norm,), watched = step_together([self.behaviour_optimizer], self._total(losses), rate, self.behaviour_parts)
         self.critic.follow(self.config.slow_rate)
-        return Update(_report(losses, {**metrics, "behaviour_grad_norm": norm}))
+        return Update(_report(losses, {**metrics, **watched, "behaviour_grad_norm": norm}))
 
     def _model_losses(self, observed: Observed, rows: Tensors) -> dict[str, Tensor]:
         return self.model.losses(observed, rows, self.discount, self.config.free_nats)
@@ -284,6 +293,37 @@ class Dreamer:
         if isinstance(latent, Tensor):
             latent = self.model.split(latent)
         return {key: value.cpu().numpy() for key, value in self.model.decode(latent).items()}
+
+    @torch.no_grad()
+    def foresee(self, batch: Batch, starts: Array, steps: int, rng: np.random.Generator) -> Foreseen:
+        """What the model makes of whole rows (B, T), and dreams from N of them with the actions that followed."""
+        rows = backend.to_tensors(batch)
+        shape = rows["is_first"].shape
+        observed = self.model.observe(self.model.initial(shape[0]), rows, self._uniform(rng, *shape))
+        env, time = torch.as_tensor(starts, device=backend.device()).T
+        begin = Latent(*(part[env, time] for part in observed.latent))
+        actions = rows["action"][env, time + torch.arange(steps, device=backend.device())[:, None]]  # (H, N)
+        dream = self.imagine(begin, rng, actions.cpu().numpy())
+        losses = {name: float(loss.mean()) for name, loss in self._model_losses(observed, rows).items()}
+        return Foreseen(self._show(observed.latent.features), self._show(dream.features[1:].transpose(0, 1)), losses)
+
+    @torch.no_grad()
+    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
+        """The model's losses on data that were kept from training; nothing is known of what came before them."""
+        _, rows = self._prepare(batch)
+        shape = rows["is_first"].shape
+        observed = self.model.observe(self.model.initial(shape[0]), rows, self._uniform(rng, *shape))
+        return {f"loss_{name}": float(loss.mean()) for name, loss in self._model_losses(observed, rows).items()}
+
+    def _show(self, features: Tensor) -> Row:
+        """Features (...) as observations, rewards and the chance to go on."""
+        prediction = self.model.predict(features)
+        chance = (prediction.continuation / self.discount).clamp(max=1)
+        return {
+            **self.decode(features),
+            "reward": prediction.reward.cpu().numpy(),
+            "continuation": chance.cpu().numpy(),
+        }
 
     # ---------------------------------------------------------------- pieces
 

@@ -8,7 +8,6 @@ Continuous actions use a squashed Gaussian. For discrete ones expectations over 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -18,6 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from reverie import backend
+from reverie.controllers.soft_actor_critic import LOG_STD, Actor, Critics, NumpyNetworks, has_numpy_form
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
@@ -38,68 +38,14 @@ from reverie.core.types import (
 )  # fmt: skip
 from reverie.data.rows import transitions
 from reverie.functional.losses import weighted_mean
-from reverie.nets.distributions import Categorical, SquashedGaussian
-from reverie.nets.encoders import VectorInput, choose_network_kind
-from reverie.nets.ensemble import EnsembleMLP
 from reverie.nets.images import random_shift
-from reverie.nets.layers import Activation, make_mlp
-from reverie.nets.networks import make_network
+from reverie.nets.layers import Activation
 from reverie.nets.numpy_distributions import NumpySquashedGaussian
-from reverie.nets.numpy_mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers, quietly
+from reverie.nets.numpy_mlp import quietly
 from reverie.nets.optim import Adam, flatten
+from reverie.nets.temperature import LearnedTemperature
 
-LOG_STD = (-20.0, 2.0)
 Tensors = Mapping[str, Tensor]
-
-
-class FixedTemperature(nn.Module):
-    """A weight of the entropy that stays."""
-
-    class Config(ComponentConfig):
-        kind: str = "fixed"
-        value: float = Field(0.2, ge=0)
-        """Weight of the entropy."""
-
-    def __init__(self, config: Config, specs: Specs) -> None:
-        super().__init__()
-        self.register_buffer("value", torch.tensor(config.value), persistent=False)
-
-    def forward(self) -> Tensor:
-        return self.value
-
-    def loss(self, entropy: Tensor) -> Tensor:
-        return torch.zeros_like(entropy)
-
-    def set_gradient(self, entropy: float) -> None:
-        """There is nothing to learn."""
-
-
-class LearnedTemperature(nn.Module):
-    """A weight that keeps the policy's entropy at a target."""
-
-    class Config(ComponentConfig):
-        kind: str = "learned"
-        initial: float = Field(1.0, gt=0)
-        """Weight of the entropy at the start."""
-        target_entropy: float | None = None
-        """Entropy to hold; empty: minus the number of action dimensions, or 0.98 of the greatest for discrete ones."""
-
-    def __init__(self, config: Config, specs: Specs) -> None:
-        super().__init__()
-        self.log_value = nn.Parameter(torch.tensor(math.log(config.initial)))
-        discrete = 0.98 * math.log(specs.action.size) if specs.action.kind == "discrete" else -float(specs.action.size)
-        self.target = discrete if config.target_entropy is None else config.target_entropy
-
-    def forward(self) -> Tensor:
-        return self.log_value.detach().exp()
-
-    def loss(self, entropy: Tensor) -> Tensor:
-        return self.log_value * (entropy.detach() - self.target)
-
-    def set_gradient(self, entropy: float) -> None:
-        """The derivative of the mean loss, written out."""
-        assert self.log_value.grad is not None
-        self.log_value.grad.fill_(entropy - self.target)
 
 
 class SACConfig(ComponentConfig):
@@ -132,92 +78,6 @@ class SACConfig(ComponentConfig):
     """Pixels by which images are shifted at random in updates."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config(epsilon=1e-8)
     """The optimiser."""
-
-
-class Encoder(nn.Module):
-    """The config's network; without one vectors stay as they are, images meet convolutions and a normalised layer."""
-
-    def __init__(self, config: SACConfig, specs: Specs) -> None:
-        super().__init__()
-        kind = choose_network_kind(specs.observations)
-        if config.network is not None:
-            self.network: Any = make_network(config.network, specs.observations)
-            self.width = self.network.features
-        elif kind == "mlp":
-            self.network = VectorInput(specs.observations)
-            self.width = self.network.width
-        else:
-            network = registry.load("network", kind)
-            settings = network.Config(units=(config.image_features,), activation="tanh", norm="layer")
-            self.network = network(settings, specs.observations)
-            self.width = config.image_features
-        self.is_plain = isinstance(self.network, VectorInput)
-
-    def forward(self, observation: Tensors) -> Tensor:
-        return self.network(observation)
-
-
-class Critics(nn.Module):
-    """Encoder and ensemble: values (num_critics, B) of continuous actions, (num_critics, B, A) of discrete ones."""
-
-    def __init__(self, config: SACConfig, specs: Specs) -> None:
-        super().__init__()
-        self.encoder = Encoder(config, specs)
-        discrete = specs.action.kind == "discrete"
-        inputs = self.encoder.width + (0 if discrete else specs.action.size)
-        outputs = specs.action.size if discrete else 1
-        self.ensemble = EnsembleMLP(config.num_critics, inputs, config.units, outputs, config.activation)
-
-    def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
-        if action is None:
-            return self.ensemble(features)
-        return self.ensemble(torch.cat([features, action], 1)).squeeze(-1)
-
-
-class Actor(nn.Module):
-    """The policy over features."""
-
-    def __init__(self, config: SACConfig, specs: Specs, inputs: int) -> None:
-        super().__init__()
-        self.discrete = specs.action.kind == "discrete"
-        self.layers = make_mlp(inputs, config.units, config.activation)
-        self.output = nn.Linear(config.units[-1], specs.action.size * (1 if self.discrete else 2))
-
-    def forward(self, features: Tensor) -> Categorical | SquashedGaussian:
-        output = self.output(self.layers(features))
-        if self.discrete:
-            return Categorical(output)
-        mean, log_std = output.chunk(2, -1)
-        return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
-
-
-class NumpyNetworks:
-    """Policy and critics in numpy, for vector observations and continuous actions."""
-
-    def __init__(self, actor: Actor, critics: Critics, targets: Critics) -> None:
-        self.inputs = NumpyInput(critics.encoder.network)
-        self.actor = NumpyMLP([*make_numpy_layers(actor.layers), NumpyLayer(actor.output)])
-        self.critics, self.targets = NumpyEnsemble(critics.ensemble), NumpyEnsemble(targets.ensemble)
-
-    def look(self, rows: Mapping[str, Array]) -> Array:
-        """The observations of a batch's first column (B, width)."""
-        return self.inputs({key: rows[key][:, 0] for key in observation_keys(rows)})
-
-    def choose(self, now: Row, noise: Array | None) -> Array:
-        mean, log_std = np.split(self.actor(self.inputs(now)), 2, axis=1)
-        return np.tanh(mean if noise is None else mean + np.exp(np.clip(log_std, *LOG_STD)) * noise)
-
-    def target_values(self, x: Array, action: Array) -> Array:
-        return self.targets(np.concatenate([x, action], axis=1))[..., 0]
-
-    def least_value(self, x: Array, action: Array, scale: Array) -> tuple[Array, Array]:
-        """The smallest of the critics' values (B,), and its derivative by the action (B, A) times ``scale`` (B,)."""
-        kept = self.critics.forward(np.concatenate([x, action], axis=1))
-        values = kept[-1][..., 0]
-        smallest, rows = values.argmin(0), np.arange(len(x))
-        gradient = np.zeros_like(kept[-1])
-        gradient[smallest, rows, 0] = scale
-        return values[smallest, rows], self.critics.input_gradient(gradient, kept, begin=x.shape[1])
 
 
 class Part(NamedTuple):
@@ -258,8 +118,8 @@ class SAC:
         self.critic_optimizer = optimizer(config.optimizer, self.critics.parameters())
         learned = [*self.actor.parameters(), *self.temperature.parameters()]
         self.actor_optimizer = optimizer(config.optimizer, learned)
-        has_numpy_form = not self.discrete and self.critics.encoder.is_plain and is_plain(self.actor.layers)
-        self.numpy = NumpyNetworks(self.actor, self.critics, self.targets) if has_numpy_form else None
+        is_plain = has_numpy_form(self.actor, self.critics)
+        self.numpy = NumpyNetworks(self.actor, self.critics, self.targets) if is_plain else None
 
     @property
     def reads(self) -> dict[str, Read]:
@@ -415,6 +275,17 @@ class SAC:
 
     def _to_tensor(self, noise: Array) -> Tensor:
         return torch.as_tensor(noise, device=backend.device())
+
+    @torch.no_grad()
+    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
+        """Losses on data that were kept from training."""
+        parts, judged, acted = self._cut(batch, rng), list[Any](), list[Any]()
+        list(self._critic_losses(parts, judged))
+        critic_losses, values, features = zip(*judged, strict=True)
+        list(self._actor_losses(parts, features, acted))
+        actor_losses, entropies = zip(*acted, strict=True)
+        told = {"critic_loss": critic_losses, "actor_loss": actor_losses, "entropy": entropies, "value": values}
+        return {name: float(sum(parts)) for name, parts in told.items()}
 
     # ---------------------------------------------------------------- memory
 

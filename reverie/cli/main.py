@@ -8,7 +8,7 @@ import sys
 import typer
 from rich.console import Console
 
-from reverie.cli import config, data, envs, evaluate, play, report, resume, train
+from reverie.cli import config, data, envs, evaluate, foresee, play, report, resume, train
 from reverie.core.errors import ReverieError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("play")(play.play)
 app.command("record")(play.record)
+app.command("foresee")(foresee.foresee)
 app.command("resume")(resume.resume)
 app.command("verify")(resume.verify)
 app.command("report")(report.report)

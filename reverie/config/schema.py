@@ -17,6 +17,24 @@ from reverie.training.rules import MonitorConfig
 SCHEMA_VERSION = 1
 
 
+class ForesightConfig(Config):
+    """A look into world models at every evaluation: how well they foresee episodes that they never learn from."""
+
+    enabled: bool = True
+    """Whether there is one; algorithms without a world model have none anyway."""
+    context: int = Field(5, ge=1)
+    """Rows that the model is shown before its first dream."""
+    steps: int = Field(15, ge=1)
+    """How far each dream goes, with the actions that were really done."""
+    dreams: int = Field(12, ge=1)
+    """Dreams per env, one after the other: each begins where the one before ended, from what was really seen."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that are played in each env."""
+        return self.context + self.dreams * self.steps
+
+
 class EvaluateConfig(Config):
     """How evaluations are played; how often and how many is said in the phases."""
 
@@ -28,6 +46,8 @@ class EvaluateConfig(Config):
     """No evaluation before this many env steps."""
     final_episodes: int = Field(20, ge=0)
     """Episodes of the evaluation at the end of the run; 0 leaves it out."""
+    foresight: ForesightConfig = ForesightConfig()
+    """The look into world models; its episodes are played in ``num_envs`` envs."""
 
 
 class BackendConfig(Config):

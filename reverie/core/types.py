@@ -79,6 +79,19 @@ class Update:
     write_back: WriteBack | None = None
 
 
+@dataclass(frozen=True)
+class Foreseen:
+    """What a world model makes of rows (B, T). Both rows hold observations, ``reward`` and ``continuation``.
+
+    ``seen`` (B, T, ...) is what its memory shows of each row after having been shown it. ``ahead`` (N, H, ...) are
+    dreams of H steps with the actions that were really done. ``continuation`` is the chance that an episode goes on.
+    """
+
+    seen: Row
+    ahead: Row
+    losses: Mapping[str, float]
+
+
 class Sealed:
     """Arrays in a state that will never change again: checkpoints write them once and share them."""
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from reverie.core.config import ComponentConfig
 from reverie.nets.optim import FlatOptimizer
+from reverie.nets.part_norms import PartNorms
 
 _SMALLEST_NORM = 1e-3
 """Tensors smaller than this are clipped as if they had this norm: zero weights must be able to move."""
@@ -60,8 +61,11 @@ class LaProp(FlatOptimizer):
         torch._foreach_mul_(gradients, list(factors.unbind()))
 
 
-def step_together(optimizers: Sequence[FlatOptimizer], loss: Tensor, learning_rate: float) -> list[Tensor]:
-    """One update of several optimisers by one backward pass; returns the norms of their gradients before clipping.
+def step_together(
+    optimizers: Sequence[FlatOptimizer], loss: Tensor, learning_rate: float, parts: PartNorms | None = None
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """One update of several optimisers by one backward pass; the norms of their gradients before clipping, and those of
+    the parts that are watched.
 
     With a rule that treats every number or tensor by itself this equals one optimiser over all of them.
     """
@@ -73,7 +77,8 @@ def step_together(optimizers: Sequence[FlatOptimizer], loss: Tensor, learning_ra
         else:
             parameter.grad.copy_(gradient)
     norms = [torch.linalg.vector_norm(optimizer.gradient) for optimizer in optimizers]
-    for optimizer in optimizers:
-        optimizer.steps += 1
-        optimizer.move(learning_rate)
-    return norms
+    with (parts or PartNorms({})).watch(optimizers[0].steps) as watched:
+        for optimizer in optimizers:
+            optimizer.steps += 1
+            optimizer.move(learning_rate)
+    return norms, watched

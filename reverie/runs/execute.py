@@ -22,6 +22,7 @@ from reverie.log.webhook import make_webhook
 from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
+from reverie.runs.foresight import Foresight
 from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.pictures import Pictures
@@ -74,6 +75,8 @@ class Execution:
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
             self.videos.begin(session)
             self.pictures = Pictures(self.config, self.folder)
+            self.foresight = Foresight(evaluator, self.folder, self.console.say)
+            self.foresight.begin(session)
             orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
             try:
                 self._run(orchestrator, checkpointer, request)
@@ -148,7 +151,7 @@ class Execution:
     def _make_orchestrator(
         self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
     ) -> Orchestrator:
-        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.videos, self.pictures]
+        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.foresight, self.videos, self.pictures]
         if not self.config.debug:
             return Orchestrator(session, evaluator, parts, request)
         from reverie.training.debug import DebugOrchestrator

@@ -17,9 +17,11 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.statistics import interquartile_mean
-from reverie.core.types import Array, Clock, Mode, State, is_last
+from reverie.core.types import Array, Clock, Mode, Row, State, is_last
+from reverie.data.rows import stack_rows
 from reverie.log.progress import Task, progress
 from reverie.policy import Policy
+from reverie.training.foresight import Look, take_look
 
 BOOTSTRAP_DRAWS = 1000
 StopCheck = Callable[[], bool]
@@ -51,6 +53,7 @@ class Evaluator:
         self.config = config
         self.seed = seed
         self.make_vector = make_vector
+        self.last_look: Look | None = None
         self._vectors: dict[int, tuple[Vector, State]] = {}
 
     def evaluate(
@@ -62,6 +65,19 @@ class Evaluator:
         vector = self._fresh_vector(min(episodes, self.config.num_envs))
         with progress("evaluating", total=episodes) as task:
             return play(policy, vector, episodes, _Asking(clock, rng, mode, should_stop, task))
+
+    def look(self, policy: Policy, clock: Clock, should_stop: StopCheck = never) -> Look | None:
+        """How well the policy's world model foresees fresh episodes; None if it has none."""
+        settings = self.config.foresight
+        if not settings.enabled or not hasattr(policy.algorithm, "foresee"):
+            return None
+        rng = make_generator(self.seed, "foresight", clock.env_steps, clock.updates)
+        vector = self._fresh_vector(self.config.num_envs)
+        with progress("looking ahead", total=settings.rows) as task:
+            # Drawn actions, as in what the model learns from: the best ones would show it less.
+            rows = watch(policy, vector, settings.rows, _Asking(clock, rng, Mode.COLLECT, should_stop, task))
+            self.last_look = take_look(policy, rows, settings.context, settings.steps, rng)
+        return self.last_look
 
     def close(self) -> None:
         for vector, _ in self._vectors.values():
@@ -123,6 +139,22 @@ def play(policy: Policy, vector: Vector, episodes: int, asking: _Asking) -> list
             finished[env] += 1
             asking.task.advance()
     return sorted(scores, key=lambda score: score.episode)
+
+
+def watch(policy: Policy, vector: Vector, count: int, asking: _Asking) -> Row:
+    """``count`` rows (N, T) of each env from the start of an episode on, with ``previous_action`` and ``action``."""
+    carry = policy.initial_carry(vector.num_envs)
+    action = policy.specs.action.zeros(vector.num_envs)
+    row, rows = vector.reset(), []
+    for _ in range(count):
+        if asking.should_stop():
+            raise EvaluationStopped
+        now = {**row, "previous_action": action}
+        action, carry, _ = policy.act(now, carry, asking.clock, asking.rng, asking.mode)
+        rows.append({key: value.copy() for key, value in now.items()} | {"action": action})
+        row = vector.step(action)
+        asking.task.advance()
+    return stack_rows(rows, axis=1)
 
 
 def summarise(scores: Sequence[EpisodeScore], seed: int) -> dict[str, float]:

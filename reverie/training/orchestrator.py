@@ -84,8 +84,10 @@ class Orchestrator:
     def evaluate(self, episodes: int, should_stop: StopCheck = never) -> dict[str, float]:
         """Score the policy as it is; changes nothing but the recorded metrics."""
         session = self.session
-        scores = self.evaluator.evaluate(session.policy, episodes, session.counters.clock(), should_stop)
-        summary = summarise(scores, session.config.seed)
+        clock = session.counters.clock()
+        scores = self.evaluator.evaluate(session.policy, episodes, clock, should_stop)
+        look = self.evaluator.look(session.policy, clock, should_stop)
+        summary = summarise(scores, session.config.seed) | (look.metrics() if look else {})
         self.is_between_steps = False  # a save between the line and the end of the step would make a resume repeat it
         session.recorder.write_now("evaluate", summary)
         session.recorder.show("histogram", "evaluate/returns", values=[score.total for score in scores])

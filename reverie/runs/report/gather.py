@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reverie.runs.report.files import Lines, Unreadable, as_number, plain_path, read_bytes, read_mapping
+from reverie.runs.report.foresight import Foresight, read_foresight
 from reverie.runs.report.records import (
     MOST_ALERTS,
     Alert,
@@ -51,6 +52,7 @@ class RunData:
     alerts: list[Alert] = field(default_factory=list)
     num_alerts: int = 0
     videos: list[Video] = field(default_factory=list)
+    foresight: Foresight | None = None
     problems: list[str] = field(default_factory=list)
     axis: str = "env_steps"
     reached: float = 0.0
@@ -134,6 +136,7 @@ def gather(path: Path, with_videos: bool = True) -> RunData:
             if len(run.alerts) < MOST_ALERTS:
                 run.alerts.append(read_alert(record))
     run.videos = _find_videos(run) if with_videos else []
+    run.foresight = read_foresight(run.path, problems) if with_videos else None
     run.problems += _what_is_missing(run)
     return run
 

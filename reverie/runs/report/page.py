@@ -7,6 +7,7 @@ from pathlib import Path
 from reverie.runs.report.elements import facts, page, section
 from reverie.runs.report.facts import machine_facts, score_lines
 from reverie.runs.report.figures import learning_figures
+from reverie.runs.report.foresight import foresight_section
 from reverie.runs.report.gather import RunData
 from reverie.runs.report.sections import (
     alert_section,
@@ -29,6 +30,7 @@ def run_page(run: RunData, base: Path | None = None) -> str:
         alert_section(run),
         section("Learning", learning_figures(run)),
         video_section(run, base or run.path),
+        foresight_section(run.foresight),
         metric_section(run),
         time_section(run),
         setting_section(run),

@@ -273,3 +273,65 @@ def test_a_policy_state_is_enough_to_act() -> None:
     acts = [a.act(now, a.initial_carry(4), Clock(), make_generator(0), Mode.COLLECT) for a in (first, second)]
     np.testing.assert_array_equal(acts[0][0], acts[1][0])
     np.testing.assert_array_equal(acts[0][1]["deter"], acts[1][1]["deter"])
+
+
+def foreseen_rows(agent: Dreamer) -> Row:
+    """Rows (2, 6) that begin with episodes, as an evaluation watches them."""
+    rows = random_rows(agent.specs, 2, 6)
+    rows["is_first"][:, 0] = rows["is_first"][1, 3] = rows["terminated"][1, 2] = True
+    return rows | {"previous_action": np.roll(rows["action"], 1, axis=1)}
+
+
+@pytest.mark.parametrize("observations", ["vector", "mixed"])
+def test_foreseeing_is_observing_and_then_dreaming_what_was_done(
+    observations: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = make(observations=OBSERVATIONS[observations])
+    monkeypatch.setattr(agent, "_uniform", lambda rng, *leading: torch.full((*leading, 3), 0.5))
+    rows, before = foreseen_rows(agent), all_weights(agent)
+    starts = np.array([[0, 1], [0, 3], [1, 2]])
+    found = agent.foresee(rows, starts, 2, make_generator(0))
+    context = {key: np.concatenate([value[:, :1], value], axis=1) for key, value in rows.items()}
+    latent = agent.observe(context, make_generator(0))
+    for key, values in agent.decode(latent).items():
+        np.testing.assert_array_equal(found.seen[key], values)
+        assert found.ahead[key].shape == (3, 2, *values.shape[2:])
+    begin = type(latent)(latent.deter[0, 3:4], latent.stoch[0, 3:4])
+    dream = agent.imagine(begin, make_generator(0), rows["action"][0, 3:5, None])
+    for key, values in agent.decode(dream.features[1:]).items():
+        np.testing.assert_allclose(found.ahead[key][1], values[:, 0], rtol=1e-5, atol=1e-6)
+    assert found.seen["reward"].shape == (2, 6)
+    assert set(found.losses) == {"dynamics", "representation", "reconstruction", "reward", "continuation"}
+    assert torch.equal(before, all_weights(agent))
+
+
+def test_the_chance_to_go_on_is_shown_without_the_discount() -> None:
+    agent = make()
+    torch.nn.init.zeros_(agent.model.continuation.output.weight)
+    agent.model.continuation.output.bias.data.fill_(float(np.log(9.0)))  # 0.9, which is all of a discount of 0.9
+    found = agent.foresee(foreseen_rows(agent), np.array([[0, 1]]), 2, make_generator(0))
+    np.testing.assert_allclose(found.seen["continuation"], 1.0, rtol=1e-5)
+    agent.model.continuation.output.bias.data.fill_(0.0)
+    found = agent.foresee(foreseen_rows(agent), np.array([[0, 1]]), 2, make_generator(0))
+    np.testing.assert_allclose(found.ahead["continuation"], 0.5 / 0.9, rtol=1e-5)
+
+
+def test_held_out_losses_are_those_of_an_update_that_does_not_happen() -> None:
+    agent, learner = make(replay_context=False), make(replay_context=False)
+    before = all_weights(agent)
+    told = agent.held_out_metrics("update", make_batch(agent), Clock(), make_generator(1, "noise"))
+    learnt = learn(learner, make_batch(learner), "update_world_model")
+    assert torch.equal(before, all_weights(agent))
+    for name, value in told.items():
+        assert value == pytest.approx(learnt[name], rel=1e-5)
+    assert len(told) == 5
+
+
+def test_every_part_tells_how_it_is_pulled_and_moved() -> None:
+    agent = make()
+    first, second = (learn(agent, make_batch(agent)) for _ in range(2))
+    parts = ("encoder", "rssm", "decoder", "reward", "continuation", "actor", "critic")
+    assert all(first[f"{what}_norm_{part}"] > 0 for what in ("grad", "update") for part in parts)
+    model = [first[f"grad_norm_{part}"] for part in parts[:5]]
+    assert np.linalg.norm(model) == pytest.approx(first["model_grad_norm"], rel=1e-5)
+    assert "grad_norm_encoder" not in second

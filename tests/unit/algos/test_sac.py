@@ -265,6 +265,19 @@ def test_several_choices_are_refused(action: ActionSpec) -> None:
     assert "ppo" in caught.value.fix
 
 
+@pytest.mark.parametrize("specs", [CONTINUOUS, CHOICE])
+def test_losses_on_held_out_data_are_those_of_an_update(specs: Specs) -> None:
+    """The critics' loss, that is; the policy's follows a step of the critics there."""
+    sac = make_sac(specs)
+    batch, before = random_rows(specs, 6, 2), parameters(sac)
+    told = sac.held_out_metrics("update", batch, Clock(), make_generator("test noise"))
+    assert torch.equal(parameters(sac), before)
+    update = sac.update(batch, Clock(), make_generator("test noise")).metrics
+    for name in ("critic_loss", "value"):
+        assert told[name] == pytest.approx(float(update[name]), rel=1e-5)
+    assert {"actor_loss", "entropy"} < told.keys()
+
+
 def test_unbounded_actions_are_refused() -> None:
     with pytest.raises(ConfigError, match="bounds are infinite") as caught:
         make_sac(Specs(VECTOR, UNBOUNDED))

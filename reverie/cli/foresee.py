@@ -1,0 +1,51 @@
+"""``reverie foresee``: look into the world model of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reverie.cli.evaluate import RunName
+from reverie.cli.options import Json, RunsDir, Trust
+from reverie.cli.play import Which
+
+
+def foresee(
+    run: RunName = "@last",
+    policy: Which = "final",
+    steps: Annotated[int | None, typer.Option(min=1, help="How far each dream goes.")] = None,
+    dreams: Annotated[int | None, typer.Option(min=1, help="Dreams per env, one after the other.")] = None,
+    envs: Annotated[int | None, typer.Option(min=1, help="Envs side by side.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Other episodes than those of the run's evaluations.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where videos and numbers go.")] = None,
+    runs_dir: RunsDir = Path("runs"),
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Let a trained world model foresee fresh episodes, and compare with what came.
+
+    Writes videos (truth, model, error), reconstructions and foresight.json.
+
+    Example: reverie foresee @last --steps 15
+    """
+    from reverie import api
+
+    found = api.foresee(run, policy, steps, dreams, envs, seed, out, runs_dir, trust)
+    typer.echo(json.dumps(found) if as_json else _text(found))
+
+
+def _text(found: dict[str, Any]) -> str:
+    head = f"{found['run']} ({found['policy']} policy), dreams of {found['steps']} steps"
+    lines = [head, f"{'':24}{'error':>12}{'repeat last':>14}{'relative':>10}"]
+    metrics = found["metrics"]
+    for key in found["open_loop"]:
+        model, last = (metrics[f"open_loop/{key}/{name}"] for name in ("mse", "repeat_last_mse"))
+        share = metrics.get(f"open_loop/{key}/relative_mse")
+        lines.append(f"{key:24}{model:12.5g}{last:14.5g}{'' if share is None else f'{share:10.3f}'}")
+    for key in found["calibration"]:
+        error, bias = (metrics[f"calibration/{key}_{name}"] for name in ("error", "bias"))
+        lines.append(f"{key} is off by {error:.4g} on average ({bias:+.4g} altogether)")
+    return "\n".join([*lines, found["folder"]])

@@ -1,0 +1,56 @@
+"""A look into the world model of a run's policy, on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reverie.config.build import build_evaluator
+from reverie.config.files import read_config
+from reverie.config.schema import ForesightConfig
+from reverie.core.errors import RunError
+from reverie.core.types import Clock
+from reverie.runs.foresight import ABOUT, FOLDER, to_json, write_look
+from reverie.runs.policies import load_any_policy
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which policy of a run, and what it is to foresee."""
+
+    policy: str = "best"
+    seed: int | None = None
+    """Of the episodes; without one those of the run's evaluations."""
+    steps: int | None = None
+    dreams: int | None = None
+    envs: int | None = None
+    out: Path | None = None
+
+
+def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
+    """Let a policy's world model foresee fresh episodes; writes the files and returns the numbers."""
+    policy, about = load_any_policy(run, wanted.policy)
+    if not hasattr(policy.algorithm, "foresee"):
+        kind = policy.algorithm.config.kind
+        raise RunError(f"The run '{run.name}' has no world model: {kind} learns without one.", "Try one of dreamer.")
+    config = read_config(run / "config.yaml")
+    given = {"steps": wanted.steps, "dreams": wanted.dreams, "enabled": True}
+    settings = {**config.evaluate.foresight.model_dump(), **{k: v for k, v in given.items() if v is not None}}
+    evaluate = config.evaluate.model_copy(
+        update={
+            "foresight": ForesightConfig.model_validate(settings),
+            "num_envs": wanted.envs or config.evaluate.num_envs,
+        }
+    )
+    seed = config.seed if wanted.seed is None else wanted.seed
+    evaluator = build_evaluator(config.model_copy(update={"evaluate": evaluate, "seed": seed}))
+    try:
+        look = evaluator.look(policy, Clock(env_steps=about["env_steps"], horizon_steps=config.horizon_steps))
+    finally:
+        evaluator.close()
+    assert look is not None
+    folder = wanted.out or run / FOLDER / f"{wanted.policy}-{about['env_steps']}"
+    told = {"run": run.name, "policy": wanted.policy, "env_steps": about["env_steps"], "seed": seed}
+    write_look(look, folder, told)
+    return {**told, "folder": str(folder), "numbers": ABOUT, **to_json(look)}
