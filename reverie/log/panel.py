@@ -35,6 +35,8 @@ VALUE = 9
 LONGEST_CURVE = 64
 FEW = 6
 """So many metrics need no second column."""
+ROOMY = 22
+"""From so many lines on, groups that are set apart are worth more than a few metrics of little importance."""
 BORDER_FROM = 14
 """A window less high than this is too small for a border."""
 
@@ -50,6 +52,9 @@ def draw(board: Board, width: int, height: int, tasks: Sequence[Task] = (), asci
     lines = room - len(foot)
     halves = 2 if inner >= TWO_COLUMNS_FROM else 1
     chosen = board.chosen(lines * halves)
+    groups = len({metric.group for metric in chosen})
+    if halves == 1 and lines >= ROOMY:
+        chosen = chosen if len(chosen) + groups <= lines else board.chosen(lines - groups)
     if len(chosen) <= min(lines, FEW):
         halves = 1
     body = _columns(chosen, halves, inner, roomy=lines, ascii_only=ascii_only)
