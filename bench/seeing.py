@@ -1,47 +1,77 @@
 """What looking costs: CartPole PPO with the live table, preflight, monitor, videos and report, against all of it off.
 
-Two figures, medians of several turns in CPU seconds: what is added between the first and the last line of metrics,
-which grows with the run, and what is added before and after it (the probe, two videos, the report), which does not.
+"Training time" is the CPU time of the loop, from its first step to its last. Two answers are printed. ``counted`` is
+the CPU time that the parts themselves take, by the clock of the thread they run in (and of ffmpeg): a clear number even
+on a busy machine, which leaves out what they cost others. ``difference`` compares runs with and without them, the
+quickest of several turns each: it leaves out nothing, but two equal runs already differ by some per cent.
+What is done before and after the loop does not grow with the run, so it is told in seconds and as a share of the whole.
 """
 
 from __future__ import annotations
 
+import atexit
+import importlib
 import json
 import os
 import pty
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench.speed import ROOT, one_thread
 
 TURNS = 3
-TRAIN = [sys.executable, "-m", "reverie", "train", "CartPole-v1:ppo"]
+INSIDE, TOLD = "inside", "REVERIE_BENCH_SEEING"
+TRAIN = [sys.executable, "-m", "bench.seeing", INSIDE, "train", "CartPole-v1:ppo"]
 OFF = ["--quiet", "preflight.enabled=false", "monitor.enabled=false", "video.enabled=false", "log.report=false"]
+PARTS = {
+    "table": ("reverie.log.console.Console.write", "reverie.log.live.LiveTable.refresh"),
+    "monitor": ("reverie.training.monitor.Monitor.write",),
+    "preflight": ("reverie.runs.execute.examine_session",),
+    "videos": ("reverie.runs.videos.Videos.finish",),
+    "report": ("reverie.runs.report.write.report_finished",),
+}
+LOOP = "reverie.training.orchestrator.Orchestrator.run"
 
 
-def run(words: list[str]) -> tuple[float, float]:
-    """CPU seconds of the training itself, and of everything around it; on a terminal of 80 columns."""
+def main() -> None:
+    pairs = [(run([]), run(OFF)) for _ in range(TURNS)]
+    on, off = ([min(pair[side][part] for pair in pairs) for part in (0, 1)] for side in (0, 1))
+    counted = {name: min(seen[2][name] for seen, _ in pairs) for name in (*PARTS, "loop")}
+    while_training = counted["table"] + counted["monitor"]
+    around = sum(counted.values()) - while_training - counted["loop"]
+    result = {
+        "task": "CartPole-v1:ppo, 100,000 env steps", "training_s": round(off[0], 2),
+        "counted_while_training": round(while_training / counted["loop"], 4),
+        "difference_while_training": round(on[0] / off[0] - 1, 4),
+        "counted_before_and_after_s": round(around, 2), "difference_before_and_after_s": round(on[1] - off[1], 2),
+        "whole_s": round(sum(off), 2), "added_to_the_whole": round(sum(on) / sum(off) - 1, 4),
+        "counted_s": {name: round(seconds, 2) for name, seconds in counted.items()},
+    }  # fmt: skip
+    print(json.dumps(result), flush=True)
+
+
+def run(words: list[str]) -> tuple[float, float, dict[str, float]]:
+    """CPU seconds of the loop, of everything around it, and of each part; on a terminal of 80 columns."""
     master, slave = pty.openpty()
-    reader = threading.Thread(target=_drain, args=(master,), daemon=True)
-    reader.start()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    threading.Thread(target=_drain, args=(master,), daemon=True).start()
+    before = _cpu_seconds(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**one_thread(), "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
+        told = Path(folder) / "told.json"
+        environment = {**one_thread(), "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", TOLD: str(told)}
         environment.pop("CI", None)
-        subprocess.run([*TRAIN, *words, "--runs-dir", folder], check=True, env=environment, cwd=ROOT,
+        subprocess.run([*TRAIN, *words, "--runs-dir", f"{folder}/runs"], check=True, env=environment, cwd=ROOT,
                        stdin=slave, stdout=slave, stderr=slave)  # fmt: skip
-        (path,) = Path(folder).glob("*/machine.jsonl")
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        counted = json.loads(told.read_text())
     os.close(slave)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    whole = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    training = lines[-1]["usage/cpu_seconds"] - lines[0]["usage/cpu_seconds"]
-    return training, whole - training
+    whole = _cpu_seconds(resource.RUSAGE_CHILDREN) - before
+    return counted["loop"], whole - counted["loop"], counted
 
 
 def _drain(master: int) -> None:
@@ -52,13 +82,47 @@ def _drain(master: int) -> None:
         os.close(master)
 
 
-def main() -> None:
-    pairs = [(run([]), run(OFF)) for _ in range(TURNS)]
-    on, off = (list(zip(*side, strict=True)) for side in zip(*pairs, strict=True))
-    training, training_off, around, around_off = (statistics.median(part) for part in (on[0], off[0], on[1], off[1]))
-    result = {
-        "task": "CartPole-v1:ppo, 100,000 env steps", "training_s": round(training_off, 2),
-        "training_with_all_s": round(training, 2), "added_while_training": round(training / training_off - 1, 4),
-        "added_before_and_after_s": round(around - around_off, 2),
-    }  # fmt: skip
-    print(json.dumps(result), flush=True)
+def _inside(words: list[str]) -> None:
+    """``reverie`` with a clock at each part."""
+    counted = dict.fromkeys((*PARTS, "loop"), 0.0)
+    for part, names in PARTS.items():
+        for name in names:
+            _time(name, part, counted, lambda: time.thread_time() + _cpu_seconds(resource.RUSAGE_CHILDREN))
+    _time(LOOP, "loop", counted, time.process_time)
+    atexit.register(lambda: Path(os.environ[TOLD]).write_text(json.dumps(counted)))
+    from reverie.cli.main import run
+
+    sys.argv = ["reverie", *words]
+    run()
+
+
+def _time(name: str, part: str, counted: dict[str, float], clock: Callable[[], float]) -> None:
+    """Replace a function by one that counts; of nested calls in a thread the outer one counts."""
+    place, _, function = name.rpartition(".")
+    module, _, last = place.rpartition(".")
+    owner = getattr(importlib.import_module(module), last) if last[0].isupper() else importlib.import_module(place)
+    original = getattr(owner, function)
+
+    def timed(*arguments: Any, **named: Any) -> Any:
+        if getattr(_busy, "is_counting", False) and part != "loop":
+            return original(*arguments, **named)
+        _busy.is_counting, began = part != "loop", clock()
+        try:
+            return original(*arguments, **named)
+        finally:
+            counted[part] += clock() - began
+            _busy.is_counting = False
+
+    setattr(owner, function, timed)
+
+
+_busy = threading.local()
+
+
+def _cpu_seconds(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    _inside(sys.argv[2:]) if sys.argv[1:2] == [INSIDE] else main()

@@ -6,9 +6,11 @@ the cut counts as nothing, as in the original.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -66,6 +68,7 @@ class Reinforce(ActorCriticMemory):
     Config = ReinforceConfig
     hooks = ("update",)
     uses_memory = True
+    uses_microbatches = True
 
     def __init__(self, config: ReinforceConfig, specs: Specs, rng: np.random.Generator) -> None:
         self.config = config
@@ -91,28 +94,49 @@ class Reinforce(ActorCriticMemory):
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """One gradient step on whole episodes (E, T)."""
-        config = self.config
-        rows = backend.to_tensors(batch)
-        now, _, weight = transitions(rows)
-        policy, values = self.model.unroll(rows)  # (E * (T - 1)), (E, T)
-        returns = self._returns(rows, values.detach(), weight)
-        credit = returns - values[:, :-1].detach() if config.targets == "advantages" else returns
-        if config.normalise:
+        told: list[tuple[Tensor, ...]] = []
+        parts = self._losses(backend.to_tensors(batch), told)
+        norm = self.optimizer.step(parts, self.config.learning_rate.at(clock), self.config.max_grad_norm)
+        names = ("loss", "policy_loss", "value_loss", "entropy")
+        metrics = {name: sum(values) for name, values in zip(names, zip(*told, strict=True), strict=True)}
+        metrics["grad_norm"] = norm
+        return Update(metrics | self.optimizer.norms_by_part(self.model.parts(), norm))
+
+    def _losses(self, rows: dict[str, Tensor], told: list[Any]) -> Iterator[Tensor]:
+        """The loss, in parts of some episodes each if the backend wants so; what each has to tell is added to ``told``.
+
+        What actions are credited with follows from all episodes, so several parts are looked at once before.
+        """
+        config, size = self.config, backend.part_size(len(rows["is_first"]))
+        parts = [
+            {key: value[i : i + size] for key, value in rows.items()} for i in range(0, len(rows["is_first"]), size)
+        ]
+        seen = self.model.unroll(rows) if len(parts) == 1 else None  # (E * (T - 1)), (E, T)
+        with torch.no_grad():
+            values = torch.cat([self.model.unroll(part)[1] for part in parts]) if seen is None else seen[1].detach()
+        returns, credit, total = self._credit(rows, values)
+        for part, part_returns, part_credit in zip(parts, returns.split(size), credit.split(size), strict=True):
+            policy, value = seen or self.model.unroll(part)
+            now, _, weight = transitions(part)
+            log_prob = policy.log_prob(now["action"].flatten(0, 1)).unflatten(0, weight.shape)
+            policy_loss = -losses.weighted_mean(log_prob * part_credit, weight, total)
+            entropy = losses.weighted_mean(policy.entropy().unflatten(0, weight.shape), weight, total)
+            value_loss = losses.weighted_mean((value[:, :-1] - part_returns).square(), weight, total)
+            loss = policy_loss - config.entropy_weight * entropy
+            if config.targets == "advantages":
+                loss = loss + config.value_weight * value_loss
+            told.append((loss.detach(), policy_loss.detach(), value_loss.detach(), entropy.detach()))
+            yield loss
+
+    def _credit(self, rows: dict[str, Tensor], values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns and what actions are credited with (E, T - 1), and the weight of all."""
+        _, _, weight = transitions(rows)
+        returns = self._returns(rows, values, weight)
+        credit = returns - values[:, :-1] if self.config.targets == "advantages" else returns
+        if self.config.normalise:
             mean = losses.weighted_mean(credit, weight)
             credit = (credit - mean) / (losses.weighted_std(credit, weight) + 1e-8)
-        log_prob = policy.log_prob(now["action"].flatten(0, 1)).unflatten(0, weight.shape)
-        policy_loss = -losses.weighted_mean(log_prob * credit, weight)
-        entropy = losses.weighted_mean(policy.entropy().unflatten(0, weight.shape), weight)
-        loss = policy_loss - config.entropy_weight * entropy
-        value_loss = losses.weighted_mean((values[:, :-1] - returns).square(), weight)
-        if config.targets == "advantages":
-            loss = loss + config.value_weight * value_loss
-        norm = self.optimizer.step(loss, config.learning_rate.at(clock), config.max_grad_norm)
-        metrics = {
-            "loss": loss.detach(), "policy_loss": policy_loss.detach(), "value_loss": value_loss.detach(),
-            "entropy": entropy.detach(), "grad_norm": norm,
-        }  # fmt: skip
-        return Update(metrics | self.optimizer.norms_by_part(self.model.parts(), norm))
+        return returns, credit, weight.sum()
 
     def _returns(self, rows: dict[str, Tensor], values: Tensor, weight: Tensor) -> Tensor:
         """What each action is credited with before the baseline (E, T - 1)."""

@@ -8,9 +8,8 @@ Continuous actions use a squashed Gaussian. For discrete ones expectations over 
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from reverie import backend
+from reverie.controllers.soft_actor_critic import LOG_STD, Actor, Critics, NumpyNetworks, has_numpy_form
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
@@ -38,68 +38,14 @@ from reverie.core.types import (
 )  # fmt: skip
 from reverie.data.rows import transitions
 from reverie.functional.losses import weighted_mean
-from reverie.nets.distributions import Categorical, SquashedGaussian
-from reverie.nets.encoders import VectorInput, choose_network_kind
-from reverie.nets.ensemble import EnsembleMLP
 from reverie.nets.images import random_shift
-from reverie.nets.layers import Activation, make_mlp
-from reverie.nets.networks import make_network
+from reverie.nets.layers import Activation
 from reverie.nets.numpy_distributions import NumpySquashedGaussian
-from reverie.nets.numpy_mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers, quietly
+from reverie.nets.numpy_mlp import quietly
 from reverie.nets.optim import Adam, flatten
+from reverie.nets.temperature import LearnedTemperature
 
-LOG_STD = (-20.0, 2.0)
 Tensors = Mapping[str, Tensor]
-
-
-class FixedTemperature(nn.Module):
-    """A weight of the entropy that stays."""
-
-    class Config(ComponentConfig):
-        kind: str = "fixed"
-        value: float = Field(0.2, ge=0)
-        """Weight of the entropy."""
-
-    def __init__(self, config: Config, specs: Specs) -> None:
-        super().__init__()
-        self.register_buffer("value", torch.tensor(config.value), persistent=False)
-
-    def forward(self) -> Tensor:
-        return self.value
-
-    def loss(self, entropy: Tensor) -> Tensor:
-        return torch.zeros_like(entropy)
-
-    def set_gradient(self, entropy: float) -> None:
-        """There is nothing to learn."""
-
-
-class LearnedTemperature(nn.Module):
-    """A weight that keeps the policy's entropy at a target."""
-
-    class Config(ComponentConfig):
-        kind: str = "learned"
-        initial: float = Field(1.0, gt=0)
-        """Weight of the entropy at the start."""
-        target_entropy: float | None = None
-        """Entropy to hold; empty: minus the number of action dimensions, or 0.98 of the greatest for discrete ones."""
-
-    def __init__(self, config: Config, specs: Specs) -> None:
-        super().__init__()
-        self.log_value = nn.Parameter(torch.tensor(math.log(config.initial)))
-        discrete = 0.98 * math.log(specs.action.size) if specs.action.kind == "discrete" else -float(specs.action.size)
-        self.target = discrete if config.target_entropy is None else config.target_entropy
-
-    def forward(self) -> Tensor:
-        return self.log_value.detach().exp()
-
-    def loss(self, entropy: Tensor) -> Tensor:
-        return self.log_value * (entropy.detach() - self.target)
-
-    def set_gradient(self, entropy: float) -> None:
-        """The derivative of the mean loss, written out."""
-        assert self.log_value.grad is not None
-        self.log_value.grad.fill_(entropy - self.target)
 
 
 class SACConfig(ComponentConfig):
@@ -134,90 +80,19 @@ class SACConfig(ComponentConfig):
     """The optimiser."""
 
 
-class Encoder(nn.Module):
-    """The config's network; without one vectors stay as they are, images meet convolutions and a normalised layer."""
+class Part(NamedTuple):
+    """Transitions that torch works on at a time: all of a batch, or some where memory is short."""
 
-    def __init__(self, config: SACConfig, specs: Specs) -> None:
-        super().__init__()
-        kind = choose_network_kind(specs.observations)
-        if config.network is not None:
-            self.network: Any = make_network(config.network, specs.observations)
-            self.width = self.network.features
-        elif kind == "mlp":
-            self.network = VectorInput(specs.observations)
-            self.width = self.network.width
-        else:
-            network = registry.load("network", kind)
-            settings = network.Config(units=(config.image_features,), activation="tanh", norm="layer")
-            self.network = network(settings, specs.observations)
-            self.width = config.image_features
-        self.is_plain = isinstance(self.network, VectorInput)
-
-    def forward(self, observation: Tensors) -> Tensor:
-        return self.network(observation)
-
-
-class Critics(nn.Module):
-    """Encoder and ensemble: values (num_critics, B) of continuous actions, (num_critics, B, A) of discrete ones."""
-
-    def __init__(self, config: SACConfig, specs: Specs) -> None:
-        super().__init__()
-        self.encoder = Encoder(config, specs)
-        discrete = specs.action.kind == "discrete"
-        inputs = self.encoder.width + (0 if discrete else specs.action.size)
-        outputs = specs.action.size if discrete else 1
-        self.ensemble = EnsembleMLP(config.num_critics, inputs, config.units, outputs, config.activation)
-
-    def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
-        if action is None:
-            return self.ensemble(features)
-        return self.ensemble(torch.cat([features, action], 1)).squeeze(-1)
-
-
-class Actor(nn.Module):
-    """The policy over features."""
-
-    def __init__(self, config: SACConfig, specs: Specs, inputs: int) -> None:
-        super().__init__()
-        self.discrete = specs.action.kind == "discrete"
-        self.layers = make_mlp(inputs, config.units, config.activation)
-        self.output = nn.Linear(config.units[-1], specs.action.size * (1 if self.discrete else 2))
-
-    def forward(self, features: Tensor) -> Categorical | SquashedGaussian:
-        output = self.output(self.layers(features))
-        if self.discrete:
-            return Categorical(output)
-        mean, log_std = output.chunk(2, -1)
-        return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
-
-
-class NumpyNetworks:
-    """Policy and critics in numpy, for vector observations and continuous actions."""
-
-    def __init__(self, actor: Actor, critics: Critics, targets: Critics) -> None:
-        self.inputs = NumpyInput(critics.encoder.network)
-        self.actor = NumpyMLP([*make_numpy_layers(actor.layers), NumpyLayer(actor.output)])
-        self.critics, self.targets = NumpyEnsemble(critics.ensemble), NumpyEnsemble(targets.ensemble)
-
-    def look(self, rows: Mapping[str, Array]) -> Array:
-        """The observations of a batch's first column (B, width)."""
-        return self.inputs({key: rows[key][:, 0] for key in observation_keys(rows)})
-
-    def choose(self, now: Row, noise: Array | None) -> Array:
-        mean, log_std = np.split(self.actor(self.inputs(now)), 2, axis=1)
-        return np.tanh(mean if noise is None else mean + np.exp(np.clip(log_std, *LOG_STD)) * noise)
-
-    def target_values(self, x: Array, action: Array) -> Array:
-        return self.targets(np.concatenate([x, action], axis=1))[..., 0]
-
-    def least_value(self, x: Array, action: Array, scale: Array) -> tuple[Array, Array]:
-        """The smallest of the critics' values (B,), and its derivative by the action (B, A) times ``scale`` (B,)."""
-        kept = self.critics.forward(np.concatenate([x, action], axis=1))
-        values = kept[-1][..., 0]
-        smallest, rows = values.argmin(0), np.arange(len(x))
-        gradient = np.zeros_like(kept[-1])
-        gradient[smallest, rows, 0] = scale
-        return values[smallest, rows], self.critics.input_gradient(gradient, kept, begin=x.shape[1])
+    observation: Tensors
+    following: Tensors
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    weight: Tensor
+    total: Tensor
+    """The weight of the whole batch."""
+    following_noise: Tensor
+    noise: Tensor
 
 
 class SAC:
@@ -225,6 +100,7 @@ class SAC:
 
     Config = SACConfig
     hooks = ("update",)
+    uses_microbatches = True
 
     def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator) -> None:
         _check_actions(specs)
@@ -242,8 +118,8 @@ class SAC:
         self.critic_optimizer = optimizer(config.optimizer, self.critics.parameters())
         learned = [*self.actor.parameters(), *self.temperature.parameters()]
         self.actor_optimizer = optimizer(config.optimizer, learned)
-        has_numpy_form = not self.discrete and self.critics.encoder.is_plain and is_plain(self.actor.layers)
-        self.numpy = NumpyNetworks(self.actor, self.critics, self.targets) if has_numpy_form else None
+        is_plain = has_numpy_form(self.actor, self.critics)
+        self.numpy = NumpyNetworks(self.actor, self.critics, self.targets) if is_plain else None
 
     @property
     def reads(self) -> dict[str, Read]:
@@ -275,33 +151,57 @@ class SAC:
         return Update(metrics)
 
     def _learn(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
-        rows = backend.to_tensors(batch)
-        now, then, weight = transitions(rows)
+        parts, learning_rate = self._cut(batch, rng), self.config.learning_rate.at(clock)
+        judged: list[tuple[Tensor, Tensor, Tensor]] = []
+        critic_norm = self.critic_optimizer.step(self._critic_losses(parts, judged), learning_rate)
+        critic_losses, values, features = zip(*judged, strict=True)
+        acted: list[tuple[Tensor, Tensor]] = []
+        actor_norm = self.actor_optimizer.step(self._actor_losses(parts, features, acted), learning_rate)
+        critic_loss, value, actor_loss, entropy = map(sum, (critic_losses, values, *zip(*acted, strict=True)))
+        return {
+            "loss": critic_loss + actor_loss, "critic_loss": critic_loss, "actor_loss": actor_loss,
+            "entropy": entropy, "temperature": self.temperature(), "value": value,
+            "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
+        }  # fmt: skip
+
+    def _cut(self, batch: Batch, rng: np.random.Generator) -> list[Part]:
+        """The batch in as many parts as the backend wants; what is drawn does not depend on their number."""
+        now, then, weight = transitions(backend.to_tensors(batch))
         observation, following = (
             {key: self._augment(key, side[key][:, 0], rng) for key in observation_keys(side)} for side in (now, then)
         )
-        weight, size = weight[:, 0], len(weight)
-        action = now["action"][:, 0].reshape(size, -1)
-        target = self._target(
-            following, then["reward"][:, 0], then["terminated"][:, 0], self._to_tensor(self._noise(rng, size))
-        )
-        features = self.critics.encoder(observation)
-        values = self.critics(features) if self.discrete else self.critics(features, action)
-        if self.discrete:
-            values = values.gather(-1, action.expand(self.config.num_critics, -1, -1)).squeeze(-1)
-        errors = (values - target).square().sum(0)
-        critic_loss = 0.5 * weighted_mean(errors, weight)
-        learning_rate = self.config.learning_rate.at(clock)
-        critic_norm = self.critic_optimizer.step(critic_loss, learning_rate)
-        actor_loss, entropy = self._actor_loss(features.detach(), self._to_tensor(self._noise(rng, size)), weight)
-        temperature_loss = weighted_mean(self.temperature.loss(entropy), weight)
-        actor_norm = self.actor_optimizer.step(actor_loss + temperature_loss, learning_rate)
-        return {
-            "loss": (critic_loss + actor_loss).detach(), "critic_loss": critic_loss.detach(),
-            "actor_loss": actor_loss.detach(), "entropy": weighted_mean(entropy.detach(), weight),
-            "temperature": self.temperature(), "value": weighted_mean(values.detach().mean(0), weight),
-            "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
-        }  # fmt: skip
+        action, size = now["action"][:, 0].reshape(len(weight), -1), len(weight)
+        noises = [self._to_tensor(self._noise(rng, size)) for _ in range(2)]
+        columns = (action, then["reward"][:, 0], then["terminated"][:, 0], weight[:, 0], *noises)
+        parts = []
+        for begin in range(0, size, step := backend.part_size(size)):
+            rows = slice(begin, begin + step)
+            sides = ({key: value[rows] for key, value in side.items()} for side in (observation, following))
+            *numbers, following_noise, noise = (column[rows] for column in columns)
+            parts.append(Part(*sides, *numbers, weight[:, 0].sum(), following_noise, noise))
+        return parts
+
+    def _critic_losses(self, parts: Sequence[Part], told: list[Any]) -> Iterator[Tensor]:
+        """The critics' loss part by part; loss, mean value and features of each are added to ``told``."""
+        for part in parts:
+            target = self._target(part.following, part.reward, part.terminated, part.following_noise)
+            features = self.critics.encoder(part.observation)
+            values = self.critics(features) if self.discrete else self.critics(features, part.action)
+            if self.discrete:
+                values = values.gather(-1, part.action.expand(self.config.num_critics, -1, -1)).squeeze(-1)
+            errors = (values - target).square().sum(0)
+            loss = 0.5 * weighted_mean(errors, part.weight, part.total)
+            value = weighted_mean(values.detach().mean(0), part.weight, part.total)
+            told.append((loss.detach(), value, features.detach()))
+            yield loss
+
+    def _actor_losses(self, parts: Sequence[Part], features: Sequence[Tensor], told: list[Any]) -> Iterator[Tensor]:
+        """The loss of policy and temperature part by part; the policy's loss and entropy are added to ``told``."""
+        for part, seen in zip(parts, features, strict=True):
+            losses, entropy = self._policy_losses(seen, part.noise)
+            loss = weighted_mean(losses, part.weight, part.total)
+            told.append((loss.detach(), weighted_mean(entropy.detach(), part.weight, part.total)))
+            yield loss + weighted_mean(self.temperature.loss(entropy), part.weight, part.total)
 
     @quietly
     def _learn_by_numpy(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
@@ -352,8 +252,8 @@ class SAC:
             value = self.targets(features, action).amin(0) - temperature * log_prob
         return reward + self.config.gamma * value * ~terminated
 
-    def _actor_loss(self, features: Tensor, noise: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The policy's loss and its entropy per sample. The critics' own gradients from here are zeroed before use."""
+    def _policy_losses(self, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The policy's loss and its entropy, per sample. Only the policy's own parameters are asked for gradients."""
         policy, temperature = self.actor(features), self.temperature()
         if self.discrete:
             least = self.critics(features).amin(0).detach()
@@ -363,7 +263,7 @@ class SAC:
             action, log_prob = policy.sample_with_log_prob(noise)
             losses = temperature * log_prob - self.critics(features, action).amin(0)
             entropy = -log_prob
-        return weighted_mean(losses, weight), entropy
+        return losses, entropy
 
     def _augment(self, key: str, observation: Tensor, rng: np.random.Generator) -> Tensor:
         shift, is_image = self.config.image_shift, self.specs.observations[key].kind == "image"
@@ -375,6 +275,17 @@ class SAC:
 
     def _to_tensor(self, noise: Array) -> Tensor:
         return torch.as_tensor(noise, device=backend.device())
+
+    @torch.no_grad()
+    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
+        """Losses on data that were kept from training."""
+        parts, judged, acted = self._cut(batch, rng), list[Any](), list[Any]()
+        list(self._critic_losses(parts, judged))
+        critic_losses, values, features = zip(*judged, strict=True)
+        list(self._actor_losses(parts, features, acted))
+        actor_losses, entropies = zip(*acted, strict=True)
+        told = {"critic_loss": critic_losses, "actor_loss": actor_losses, "entropy": entropies, "value": values}
+        return {name: float(sum(parts)) for name, parts in told.items()}
 
     # ---------------------------------------------------------------- memory
 

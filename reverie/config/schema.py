@@ -61,8 +61,8 @@ class BackendConfig(Config):
     """What fully connected networks run on: numpy, which is several times faster for small ones on a CPU, or torch.
     Other networks always use torch. auto takes numpy on a CPU."""
     microbatches: int = Field(1, ge=1)
-    """Parts into which PPO and DQN cut every batch for torch, adding up the gradients: more parts, less memory. Doubled
-    by itself when memory runs out."""
+    """Parts into which PPO, DQN, SAC and REINFORCE cut every batch for torch, adding up the gradients: more parts, less
+    memory. Doubled by itself when memory runs out."""
     deterministic: bool = True
     """Refuse operations whose result depends on timing."""
 

@@ -77,8 +77,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "uniform": "reverie.data.sampler.UniformSampler",
     },
     "temperature": {
-        "fixed": "reverie.algos.sac.FixedTemperature",
-        "learned": "reverie.algos.sac.LearnedTemperature",
+        "fixed": "reverie.nets.temperature.FixedTemperature",
+        "learned": "reverie.nets.temperature.LearnedTemperature",
     },
     "vector": {
         "sync": "reverie.envs.vector.SyncVector",

@@ -52,6 +52,8 @@ class AnnotationColumns:
             self._columns[key][places] = self._fit(values[is_stored], self._columns[key].dtype)
 
     def gather(self, ids: Array) -> Row:
+        if not self._columns:
+            return {}
         places = self.rows.places(ids)
         found = {key: column.take(places, axis=0) for key, column in self._columns.items()}
         return {key: values.astype(_served_dtype(values.dtype), copy=False) for key, values in found.items()}

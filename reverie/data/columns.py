@@ -108,7 +108,13 @@ class ObservedColumns:
     def gather(self, ids: Array, keys: Iterable[str] | None = None) -> Row:
         """Rows by id, with the leading axes of ``ids``; ids that are not stored give arbitrary values."""
         places = self.places(ids)
-        return {key: self._take(key, places) for key in (self._examples if keys is None else keys)}
+        return {key: self.take(key, places) for key in (self._examples if keys is None else keys)}
+
+    def take(self, key: str, places: Array) -> Array:
+        """One column at places in the ring."""
+        if self._wide is not None and key not in self._columns:
+            return self._wide.take(key, places)
+        return self._columns[key].take(places, axis=0)
 
     def slices(self, begin: int, end: int) -> list[slice]:
         """The places of the vector steps from ``begin`` up to below ``end``: one stretch, or two around the ring."""
@@ -198,11 +204,6 @@ class ObservedColumns:
             sealed.arrays.update({key: _read_only(array.copy()) for key, array in sealed.arrays.items()})
         self.oldest += self.chunk_steps
         return self._chunk(number)
-
-    def _take(self, key: str, places: Array) -> Array:
-        if self._wide is not None and key not in self._columns:
-            return self._wide.take(key, places)
-        return self._columns[key].take(places, axis=0)
 
     def _views(self, places: slice) -> Row:
         """The columns at places of one chunk; of wide columns, it must be the one that is being filled."""

@@ -12,7 +12,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from reverie.core.errors import ConfigError
 from reverie.core.types import Array, Row
@@ -31,13 +30,13 @@ def slide_stacks(rows: ObservedColumns, ids: Array, keys: list[str], count: int)
     """
     steps = np.arange(1 - count, ids.shape[1])
     frames = ids[:, :1] + steps * rows.num_envs  # (B, count - 1 + T), oldest first
-    is_first = rows.flags.take(rows.places(frames[:, 1:count])) & FIRST != 0  # (B, count - 1), to the first row of all
+    places = rows.places(frames)
+    is_first = rows.flags.take(places[:, 1:count]) & FIRST  # (B, count - 1), up to the first row of all
     if is_first.any():
         # Before its episode starts, a stack repeats the first frame: the last start seen is that of the episode.
         start = np.where(is_first, frames[:, 1:count], frames[:, :1]).max(axis=1)
-        frames = np.maximum(frames, start[:, None])
-    found = rows.gather(frames, keys)
-    return {key: _slide(values, ids.shape[1], count) for key, values in found.items()}
+        places = rows.places(np.maximum(frames, start[:, None]))
+    return {key: _slide(rows.take(key, places), ids.shape[1], count) for key in keys}
 
 
 def gather_stacks(rows: ObservedColumns, ids: Array, keys: list[str], count: int) -> Row:
@@ -87,7 +86,7 @@ def _slide(frames: Array, length: int, count: int) -> Array:
     """(B, count - 1 + T, ..., C) as (B, T, ..., count * C); copies only images of several channels."""
     shape = (len(frames), length, *frames.shape[2:-1], count, frames.shape[-1])
     strides = (*frames.strides[:-1], frames.strides[1], frames.strides[-1])
-    windows = as_strided(frames, shape, strides)
+    windows: Array = np.ndarray(shape, frames.dtype, frames, 0, strides)  # as_strided took 8 us for the same
     return windows.reshape(*shape[:-2], -1)
 
 

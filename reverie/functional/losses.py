@@ -13,9 +13,12 @@ from torch import Tensor
 _SMALLEST_WEIGHT = 1e-8
 
 
-def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
-    """The mean of ``x`` over its weights; both have the same shape."""
-    return (x * weight).sum() / weight.sum().clamp(min=_SMALLEST_WEIGHT)
+def weighted_mean(x: Tensor, weight: Tensor, total: Tensor | None = None) -> Tensor:
+    """The mean of ``x`` over its weights; both have the same shape.
+
+    ``total`` is the weight of a whole batch of which this is a part: the results of all parts add up to its mean.
+    """
+    return (x * weight).sum() / (weight.sum() if total is None else total).clamp(min=_SMALLEST_WEIGHT)
 
 
 def weighted_std(x: Tensor, weight: Tensor) -> Tensor:

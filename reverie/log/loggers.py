@@ -36,7 +36,7 @@ def make_loggers(configs: Sequence[ComponentConfig], run: RunInfo, warn: Callabl
     made = []
     for config in configs:
         try:
-            sink = _make_logger(config, run)
+            sink = _make_logger(_kept_here(config, warn), run)
         except ReverieError:
             raise
         except Exception as error:
@@ -44,6 +44,16 @@ def make_loggers(configs: Sequence[ComponentConfig], run: RunInfo, warn: Callabl
             continue
         made.append(GuardedSink(config.kind, sink, warn))
     return made
+
+
+def _kept_here(config: ComponentConfig, warn: Callable[[str], None]) -> ComponentConfig:
+    """A run folder must not make the machine talk to anybody: W&B of a run that exists stays offline unless trusted."""
+    if config.kind != "wandb" or registry.allows_foreign() or getattr(config, "mode", None) in ("offline", "disabled"):
+        return config
+    warn(
+        "Nothing is sent to W&B: log.wandb of a run that exists counts only with --trust. `wandb sync` sends it later."
+    )
+    return config.model_copy(update={"mode": "offline"})
 
 
 def _make_logger(config: ComponentConfig, run: RunInfo) -> Sink:

@@ -42,18 +42,9 @@ class Meter:
         return usage
 
     def _memory(self) -> dict[str, float]:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
-        memory = {"memory/peak_megabytes": peak}
-        try:
-            pages = int((self.proc / "self/statm").read_text().split()[1])
-            lines = (self.proc / "meminfo").read_text().splitlines()
-            kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
-        except (OSError, ValueError, IndexError):
-            return memory
-        memory["memory/now_megabytes"] = pages * os.sysconf("SC_PAGE_SIZE") / 1024**2
-        if "MemAvailable" in kilobytes:
-            memory["memory/available_megabytes"] = kilobytes["MemAvailable"] / 1024
-        return memory
+        available = machine_memory("MemAvailable", self.proc)
+        found = {"peak": peak_memory(), "now": resident_memory(self.proc), "available": available}
+        return {f"memory/{word}_megabytes": size / 1024**2 for word, size in found.items() if size is not None}
 
     def _machine_ticks(self) -> tuple[int, int] | None:
         """Busy ticks and all ticks of all processors since the machine was started."""
@@ -63,6 +54,29 @@ class Meter:
         except (OSError, ValueError, IndexError):
             return None
         return sum(ticks) - idle, sum(ticks)
+
+
+def peak_memory() -> int:
+    """The most bytes of memory that this process has ever held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def resident_memory(proc: Path = PROC) -> int | None:
+    """Bytes of memory that this process holds now; None where the system does not tell."""
+    try:
+        return int((proc / "self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def machine_memory(name: str, proc: Path = PROC) -> int | None:
+    """Bytes of the whole machine: MemTotal, MemAvailable ...; None where the system does not tell."""
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 def _cpu_seconds() -> float:

@@ -10,12 +10,52 @@ All have ``env_steps``. They are not written to JSONL.
 from __future__ import annotations
 
 import io
-from typing import Any
+import math
+from typing import Any, Protocol
 
 import numpy as np
 
 KINDS = ("histogram", "video", "figure")
 BINS = 30
+MOST_FRAMES, LONGEST_SIDE = 120, 320
+"""Of a preview: an animation of a megabyte or two at most, whatever the film."""
+
+
+class FrameSink(Protocol):
+    """Takes frames of one size (H, W, 3), one after the other; a window raises ViewerLeft when it is closed."""
+
+    def add(self, frame: np.ndarray) -> None: ...
+
+
+class Preview:
+    """Passes frames on and keeps some of them, made smaller: all at first, every second when there are too many ..."""
+
+    def __init__(self, sink: FrameSink, fps: float) -> None:
+        self.sink = sink
+        self._fps = fps
+        self._seen, self._every = 0, 1
+        self._kept: list[np.ndarray] = []
+
+    def add(self, frame: np.ndarray) -> None:
+        self.sink.add(frame)
+        if self._seen % self._every == 0:
+            self._kept.append(_shrink(frame))
+        self._seen += 1
+        if len(self._kept) > MOST_FRAMES:
+            self._kept = self._kept[::2]
+            self._every *= 2
+
+    def content(self) -> dict[str, Any]:
+        """What a record of a video holds; it lasts as long as the film."""
+        return {"frames": np.stack(self._kept), "fps": self._fps / self._every}
+
+
+def _shrink(frame: np.ndarray) -> np.ndarray:
+    """A copy, by a whole number smaller if it has to be."""
+    from PIL import Image
+
+    factor = math.ceil(max(frame.shape[:2]) / LONGEST_SIDE)
+    return np.array(Image.fromarray(_as_bytes(frame)).reduce(factor)) if factor > 1 else frame.copy()
 
 
 def encode_gif(frames: np.ndarray, fps: float) -> bytes:

@@ -1,7 +1,7 @@
 """TensorBoard curves, histograms, videos and figures of a run, in ``<run>/tensorboard``.
 
 Event files cannot be cut back, so after a resume they would show a doubled stretch. Curves are therefore rebuilt from
-the JSONL files at every start. Pictures get an event file each, and those past the checkpoint are deleted.
+the JSONL files at every start. Pictures get an event file per place in the run; those past the checkpoint are deleted.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class TensorBoardSink:
         self.folder = run.folder / "tensorboard"
         _delete_outdated(self.folder, run.env_steps)
         self._writer = EventFileWriter(str(self.folder))
+        self._media: tuple[int, Any] | None = None
         self._draw = {"histogram": self.add_histogram, "video": self.add_video, "figure": self.add_figure}
         for kind in KINDS:
             for record in read_jsonl(run.folder / f"{kind}.jsonl"):
@@ -72,6 +73,8 @@ class TensorBoardSink:
 
     def close(self) -> None:
         self._writer.close()
+        if self._media is not None:
+            self._media[1].close()
 
     def _add_curves(self, record: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         points = [self._summary.Value(tag=key, simple_value=float(value)) for key, value in values.items()]
@@ -82,10 +85,18 @@ class TensorBoardSink:
         self._add_media(record, image=image)
 
     def _add_media(self, record: Mapping[str, Any], **content: Any) -> None:
-        # In a folder of their own: TensorBoard reads the files of a folder one after the other, to the end of each.
-        writer = self._file_writer(str(self.folder / MEDIA), filename_suffix=f".{record['env_steps']}")
+        writer = self._media_writer(record["env_steps"])
         writer.add_event(self._make_event(record, [self._summary.Value(tag=record["name"], **content)]))
-        writer.close()
+        writer.flush()
+
+    def _media_writer(self, env_steps: int) -> Any:
+        """A file for each place in the run, so that a resume can delete those that it makes anew."""
+        if self._media is None or self._media[0] != env_steps:
+            if self._media is not None:
+                self._media[1].close()
+            # In a folder of their own: TensorBoard reads the files of a folder one after the other, to the end of each.
+            self._media = env_steps, self._file_writer(str(self.folder / MEDIA), filename_suffix=f".{env_steps}")
+        return self._media[1]
 
     def _make_event(self, record: Mapping[str, Any], values: list[Any]) -> Any:
         return self._event(wall_time=time.time(), step=record["env_steps"], summary=self._summary(value=values))

@@ -46,6 +46,8 @@ class WandbSink:
     Config = WandbConfig
 
     def __init__(self, config: WandbConfig, run: RunInfo) -> None:
+        if config.mode == "offline":
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # offline is meant for that as well
         import wandb
 
         self._wandb = wandb

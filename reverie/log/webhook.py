@@ -21,6 +21,8 @@ from reverie.core import registry
 from reverie.core.errors import ConfigError
 
 KINDS = ("alerts", "machine_alerts")
+OWN_NAMES = "REVERIE_"
+"""Environment variables whose names begin so are set for Reverie by the user's own word."""
 MOST_WAITING = 100
 """Alerts that may wait to be posted; what comes beyond is dropped."""
 
@@ -83,9 +85,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def make_webhook(setting: str, run: str, warn: Callable[[str], None]) -> WebhookSink | None:
-    """The sink for ``monitor.webhook``; none where the address stands in a stranger's config."""
-    if not setting.startswith("env:") and not registry.allows_foreign():
-        warn("Alerts are not posted: monitor.webhook of a run that exists counts only with --trust, or as env:NAME.")
+    """The sink for ``monitor.webhook``; none where a stranger's config says where to post to."""
+    if not setting.startswith(f"env:{OWN_NAMES}") and not registry.allows_foreign():
+        rule = f"monitor.webhook of a run that exists counts only with --trust, or as env:{OWN_NAMES}..."
+        warn(f"Alerts are not posted: {rule}")
         return None
     return WebhookSink(read_address(setting), run, warn)
 

@@ -28,6 +28,7 @@ from reverie.functional.categorical import (
     split_divergence,
     straight_through,
 )  # fmt: skip
+from reverie.models.scan import Inputs, StepWeights, follow
 from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
 
 Policy = Callable[[Tensor, int], Tensor]
@@ -128,20 +129,31 @@ class RSSM(nn.Module):
 
         Where ``is_first`` (B, T) nothing before counts.
         """
-        keep = (~is_first).float().unsqueeze(-1)
-        seen = self.posterior_token(tokens).unbind(1)
-        moved = self._project_action(actions * keep).unbind(1)
-        deters, stochs, posteriors = [], [], []
-        for step, (kept, noise) in enumerate(zip(keep.unbind(1), uniform.unbind(1), strict=True)):
-            deter = self._move(Latent(latent.deter * kept, latent.stoch * kept), moved[step])
-            logits = self.posterior_output(self.posterior_hidden(self.posterior_deter(deter) + seen[step]))
-            posterior = self._probability(logits)
-            sample = one_hot(sample_indices(posterior.detach(), noise), self.config.classes)
-            latent = Latent(deter, straight_through(sample, posterior).flatten(-2))
-            deters.append(deter)
-            stochs.append(latent.stoch)
-            posteriors.append(posterior)
-        return Observed(Latent(torch.stack(deters, 1), torch.stack(stochs, 1)), torch.stack(posteriors, 1))
+        keep = (~is_first).to(tokens.dtype).unsqueeze(-1)
+        seen = self.posterior_token(tokens) + self.posterior_deter.bias
+        moved = self._project_action(actions * keep) + self.core.own.bias
+        along = (part.transpose(0, 1) for part in (seen, moved, keep, uniform))
+        features, posterior = follow(Inputs(latent.features, *along), self._step_weights(), self.config.unimix)
+        deter, stoch = features.transpose(0, 1).split([self.config.deter, self.width], -1)
+        return Observed(Latent(deter, stoch), posterior.transpose(0, 1))
+
+    def _step_weights(self) -> StepWeights:
+        entry, core = (self.from_deter, self.from_stoch), self.core
+        return StepWeights(
+            deter=self.from_deter.linear.weight,
+            stoch=self.from_stoch.linear.weight,
+            entry_bias=torch.stack([part.linear.bias for part in entry]),
+            entry_scale=torch.stack([part.finish.scale for part in entry]),
+            shared=core.shared.weight[:, : 2 * self.config.hidden],
+            own=core.own.weight,
+            core_scale=core.hidden.scale,
+            gates=core.gates.weight,
+            gates_bias=core.gates.bias.unflatten(0, (core.gates.blocks, 1, -1)),
+            posterior=self.posterior_deter.weight,
+            posterior_scale=self.posterior_hidden.scale,
+            output=self.posterior_output.weight,
+            output_bias=self.posterior_output.bias,
+        )
 
     @torch.no_grad()
     def imagine(self, latent: Latent, policy: Policy, uniform: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from reverie.config.build import build, build_evaluator
 from reverie.config.files import config_to_tree
 from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
+from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
@@ -24,6 +25,7 @@ from reverie.runs.folder import RunFolder
 from reverie.runs.foresight import Foresight
 from reverie.runs.hints import resume_command
 from reverie.runs.init_from import load_initial_weights
+from reverie.runs.pictures import Pictures
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.report import write as reports
 from reverie.runs.storage import explain_write_errors, write_tree
@@ -72,6 +74,7 @@ class Execution:
             stack.callback(evaluator.close)
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
             self.videos.begin(session)
+            self.pictures = Pictures(self.config, self.folder)
             self.foresight = Foresight(evaluator, self.folder, self.console.say)
             self.foresight.begin(session)
             orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
@@ -148,7 +151,7 @@ class Execution:
     def _make_orchestrator(
         self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
     ) -> Orchestrator:
-        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.foresight, self.videos]
+        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.foresight, self.videos, self.pictures]
         if not self.config.debug:
             return Orchestrator(session, evaluator, parts, request)
         from reverie.training.debug import DebugOrchestrator
@@ -157,7 +160,7 @@ class Execution:
 
     def _add_loggers(self, session: Session) -> None:
         """The sinks of the config; only now, when the files hold what the run goes on from."""
-        run = RunInfo(self.folder.path, session.counters.env_steps, config_to_tree(self.config))
+        run = RunInfo(self.folder.path, session.counters.env_steps, hide_in_tree(config_to_tree(self.config)))
         warn = partial(self.console.alert, "warning")
         session.recorder.sinks += make_loggers(self.config.log.all_loggers(), run, warn)
 
@@ -194,6 +197,7 @@ class Execution:
             self.folder.write_status(final_score=summary["return_mean"])
         checkpointer.shelf.save(session, "final")
         self.videos.finish(session)
+        self.pictures.finish(session)
         self.console.stop()
         self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
 

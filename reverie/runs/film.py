@@ -20,8 +20,9 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.render import explain_drawing
 from reverie.envs.vector import SyncVector
 from reverie.log.frames import Canvas, Caption, VideoError, as_return
+from reverie.log.media import FrameSink
 from reverie.log.progress import Task, progress
-from reverie.log.video import FrameSink, ViewerLeft
+from reverie.log.video import ViewerLeft
 from reverie.policy import Policy
 from reverie.training.evaluator import EvaluationStopped, StopCheck, never
 

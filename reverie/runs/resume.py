@@ -15,6 +15,7 @@ from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree, config_to_yaml, read_config
 from reverie.config.resolve import resolve_auto, set_budget
 from reverie.config.schema import RunConfig
+from reverie.config.secrets import hide
 from reverie.config.tree import Tree, get, join_path, leaves
 from reverie.config.validate import load_config
 from reverie.core import registry
@@ -139,7 +140,7 @@ def compare_configs(old: RunConfig, new: RunConfig) -> list[Change]:
     changed = [key for key in (*before, *(k for k in after if k not in before)) if before.get(key) != after.get(key)]
     patterns = [pattern.format(last=shared - 1) for pattern in KEEP_EXACT]
     changes = [
-        Change(key, before.get(key), after.get(key), any(fnmatchcase(key, pattern) for pattern in patterns))
+        Change(key, hide(key, before.get(key)), hide(key, after.get(key)), any(fnmatchcase(key, p) for p in patterns))
         for key in changed
     ]
     dropped = [Change(f"phases.{i}", phases[i].name, None, True) for i in range(shared, len(phases))]

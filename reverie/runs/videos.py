@@ -1,15 +1,15 @@
 """The videos of a run: ``videos/best.mp4`` and ``videos/last.mp4``, each with a JSON file that says what it shows.
 
 A part of the cycle without memory: what was filmed is told by the files. Whatever goes wrong here is said once and
-never stops the training.
+never stops the training. Sinks that show videos are given each in few small frames.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from reverie.config.schema import RunConfig
 from reverie.core.errors import ReverieError, RunError
 from reverie.core.types import Clock
 from reverie.log.frames import as_return
+from reverie.log.media import FrameSink, Preview
 from reverie.log.sinks import read_jsonl
 from reverie.log.video import open_video
 from reverie.policy import Policy
 from reverie.runs.film import PolicyActor, Scene, film
 from reverie.runs.folder import RunFolder, read_json, write_json
+from reverie.runs.pictures import has_viewers
 from reverie.runs.policies import PolicyShelf, load_policy
 from reverie.training.evaluator import EvaluationStopped, StopCheck, never
 from reverie.training.session import Session
@@ -53,6 +55,8 @@ class Videos:
         self.evaluations = 0
         self._best: tuple[str | None, float | None] = (shelf.best_name, shelf.best_score)
         self._best_clock: Clock | None = None
+        self._has_viewers = has_viewers(config)
+        self._preview: Preview | None = None
 
     def begin(self, session: Session) -> None:
         """Find out where the run stands, and forget what a resume from an earlier moment will make anew."""
@@ -88,8 +92,10 @@ class Videos:
         if not self.is_on:
             return
         try:
-            self._film_last(session)
-            self._film_best(session)
+            if self._film_last(session):
+                self._show("last", session)
+            if self._film_best(session):
+                self._show("best", session)
         except EvaluationStopped:
             pass  # the run is asked to stop, and a video is not worth waiting for
         except Exception as error:  # whatever an env, a driver or a disk may do: training goes on
@@ -97,27 +103,42 @@ class Videos:
             with suppress(OSError):
                 self._complain(error)
 
-    def _film_last(self, session: Session) -> None:
+    def _film_last(self, session: Session) -> bool:
+        """Whether there is a new film."""
         clock = session.counters.clock()
         about = {"policy": "final", "env_steps": clock.env_steps, "updates": clock.updates}
-        if not self._has("last", about):
-            # Drawing actions may change the state of an algorithm (counts of visits), which must stay the run's own.
-            policy = session.policy.copy() if self.config.evaluate.sample else session.policy
-            self._film("last", policy, clock, about)
+        if self._has("last", about):
+            return False
+        # Drawing actions may change the state of an algorithm (counts of visits), which must stay the run's own.
+        policy = session.policy.copy() if self.config.evaluate.sample else session.policy
+        self._film("last", policy, clock, about)
+        return True
 
-    def _film_best(self, session: Session) -> None:
+    def _film_best(self, session: Session) -> bool:
         name, score = self._best
         about = {"policy": name, "score": score}
         if name is None or self._has("best", about):
-            return
+            return False
         if self._best_clock == session.counters.clock():  # the last policy is the best, and filmed already
             copy = self._path(".best")
             shutil.copyfile(self._path("last"), copy)
             self._install("best", copy, {**self._about("last"), **about})
-            return
+            return True
         policy, told = load_policy(self.run.path)
         clock = Clock(told["env_steps"], horizon_steps=session.counters.horizon_steps)
         self._film("best", policy, clock, about)
+        return True
+
+    def _show(self, name: str, session: Session) -> None:
+        """The newest film to the sinks."""
+        if self._preview is not None:
+            session.recorder.show("video", f"videos/{name}", **self._preview.content())
+
+    @contextmanager
+    def _open(self, path: Path, fps: float) -> Iterator[FrameSink]:
+        with open_video(path, fps, quick=True) as sink:
+            self._preview = Preview(sink, fps) if self._has_viewers else None
+            yield self._preview or sink
 
     def _film(self, name: str, policy: Policy, clock: Clock, about: dict[str, Any]) -> None:
         config, path = self.config, self._path(f".{name}")
@@ -126,7 +147,7 @@ class Videos:
             max_frames=config.video.max_frames, fps=config.video.fps, should_stop=self.should_stop,
         )  # fmt: skip
         actor = PolicyActor(policy, config.seed, clock, config.evaluate.sample)
-        (take,) = film(actor, scene, lambda fps: open_video(path, fps), self.quiet)
+        (take,) = film(actor, scene, lambda fps: self._open(path, fps), self.quiet)
         place = {"env": config.env.id, "env_steps": clock.env_steps, "seed": config.seed}
         self._install(name, path, {**place, **take.to_json(), **about})
 

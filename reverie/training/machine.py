@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sys
 from pathlib import Path
 
-_MEMORY = Path("/proc/meminfo")
-_PROCESS = Path("/proc/self/statm")
+from reverie.log.machine import machine_memory
+
 _LIMITS = (
     # the most that the container may take, and what it takes; version 2 of control groups, then version 1
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -27,15 +26,6 @@ def free_memory() -> int | None:
     """Bytes that can still be taken without anything being moved to disk; None where the system does not tell."""
     found = [_physical("MemAvailable"), *(limit - used for limit, used in _container_memory())]
     return min((max(0, number) for number in found if number is not None), default=None)
-
-
-def resident_memory() -> int:
-    """Bytes of memory that this process holds now (where only its peak is known: the peak)."""
-    try:
-        return int(_PROCESS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def free_disk(path: Path) -> int:
@@ -63,12 +53,11 @@ def size_text(number: float) -> str:
 
 
 def _physical(name: str) -> int | None:
-    try:
-        lines = _MEMORY.read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
-    except (OSError, ValueError, StopIteration):
-        pages = {"MemTotal": "SC_PHYS_PAGES", "MemAvailable": "SC_AVPHYS_PAGES"}[name]
-        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE") if pages in os.sysconf_names else None
+    told = machine_memory(name)
+    pages = {"MemTotal": "SC_PHYS_PAGES", "MemAvailable": "SC_AVPHYS_PAGES"}[name]
+    if told is not None or pages not in os.sysconf_names:
+        return told
+    return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _container_memory() -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from reverie.core.types import State
 from reverie.log.recorder import Recorder
-from reverie.training.machine import resident_memory, size_text, total_memory
+from reverie.training.machine import size_text, total_memory
 from reverie.training.rules import RULES, MonitorConfig, Rule, Task, Watch
 
 
@@ -86,14 +86,13 @@ class HighMemory(MachineRule):
     name = "memory"
     advice = "Lower the buffer's capacity or env.num_envs before the system ends the process."
 
-    def __init__(
-        self, bound: float, held: Callable[[], int] = resident_memory, total: Callable[[], int | None] = total_memory
-    ) -> None:
+    def __init__(self, bound: float, total: Callable[[], int | None] = total_memory) -> None:
         super().__init__(bound)
-        self.held, self.total = held, total
+        self.total = total()
 
     def complaint(self, line: Mapping[str, Any]) -> str | None:
-        held, total = self.held(), self.total()
+        megabytes = line.get("memory/now_megabytes", line.get("memory/peak_megabytes", 0.0))
+        held, total = megabytes * 1024**2, self.total
         if not total or held <= self.bound * total:
             return None
         return f"the process holds {size_text(held)} of the machine's {size_text(total)}"

@@ -90,6 +90,7 @@ class Orchestrator:
         summary = summarise(scores, session.config.seed) | (look.metrics() if look else {})
         self.is_between_steps = False  # a save between the line and the end of the step would make a resume repeat it
         session.recorder.write_now("evaluate", summary)
+        session.recorder.show("histogram", "evaluate/returns", values=[score.total for score in scores])
         for part in self.parts:
             part.end_evaluation(session, summary)
         return summary

@@ -19,7 +19,7 @@ def test_no_doubled_stretch_after_a_resume(runs_dir: Path) -> None:
 
     run = api.train("CartPole-v1:ppo", *WORDS, seed=1, steps=600, runs_dir=runs_dir)
     api.resume(run.name, steps=900, runs_dir=runs_dir)
-    (events,) = (run.path / "tensorboard").iterdir()
+    (events,) = (run.path / "tensorboard").glob("*tfevents*")
     curves = EventAccumulator(str(events)).Reload()
     expected = [(line["env_steps"], line["update/loss"]) for line in read_jsonl(run.path / "metrics.jsonl")
                 if "update/loss" in line]  # fmt: skip

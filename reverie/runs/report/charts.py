@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -81,25 +82,45 @@ def line_of(curve: Curve, colour: int = 0) -> Line:
 def draw(chart: Chart, size: tuple[int, int], key: str) -> str:
     """The chart as an SVG element; ``key`` keeps its inner names apart from those of other charts on the page."""
     import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
-    width, height = size
     with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": key}):
-        figure = Figure(figsize=(width / 72, height / 72))
-        FigureCanvasSVG(figure)
-        axes = figure.add_axes(_place(width, height))
+        axes = _empty_axes(*size)
         for line in chart.lines:
             dashes = DASHES[line.colour % len(DASHES)] if chart.has_dashes else "solid"
-            _draw_line(axes, line, dashes, width <= SMALL[0])
+            _draw_line(axes, line, dashes, size[0] <= SMALL[0])
         if chart.goal is not None:
             axes.axhline(float(_drawable(np.array(chart.goal))), color=INK, linewidth=1, linestyle=(0, (3, 3)))
-        _dress(axes, chart, width)
+        _fit(axes, chart)
         text = io.StringIO()
-        figure.savefig(
+        axes.figure.savefig(
             text, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
         )
     return _for_page(text.getvalue(), chart.description)
+
+
+def _empty_axes(width: int, height: int) -> Any:
+    """Axes without anything in them. They are made once for each size, which takes longer than drawing a chart."""
+    from matplotlib.transforms import Bbox
+
+    axes = _make_axes(width, height)
+    for artist in (*axes.lines, *axes.collections, *axes.texts):
+        artist.remove()
+    axes.dataLim.set(Bbox.null())
+    axes.ignore_existing_data_limits = True
+    axes.autoscale(True)
+    return axes
+
+
+@lru_cache
+def _make_axes(width: int, height: int) -> Any:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width / 72, height / 72))
+    FigureCanvasSVG(figure)
+    axes = figure.add_axes(_place(width, height))
+    _dress(axes, width)
+    return axes
 
 
 def _place(width: int, height: int) -> tuple[float, float, float, float]:
@@ -122,7 +143,7 @@ def _draw_line(axes: Any, line: Line, dashes: Any, is_small: bool) -> None:
               markersize=3.5 if is_small else 4.5, solid_joinstyle="round")  # fmt: skip
 
 
-def _dress(axes: Any, chart: Chart, width: int) -> None:
+def _dress(axes: Any, width: int) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     is_small = width <= NARROW[0]
@@ -133,14 +154,18 @@ def _dress(axes: Any, chart: Chart, width: int) -> None:
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, length=0, pad=5, labelsize=11)
     axes.margins(x=0.01, y=0.08)
-    _keep_flat_lines_in_the_middle(axes)
-    axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(4 if is_small else 8, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(3 if is_small else 5, steps=[1, 2, 2.5, 5, 10]))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    place = axes.get_position()
-    axes.figure.text(place.x1, 0.01, chart.x_unit, ha="right", va="bottom", fontsize=11, color=INK)
+
+
+def _fit(axes: Any, chart: Chart) -> None:
+    """Limits and units."""
+    _keep_flat_lines_in_the_middle(axes)
+    axes.set_xlim(left=0)
+    right, transform = axes.get_position().x1, axes.figure.transFigure
+    axes.text(right, 0.01, chart.x_unit, transform=transform, ha="right", va="bottom", fontsize=11, color=INK)
     if chart.y_unit:
         axes.text(0, 1.03, chart.y_unit, transform=axes.transAxes, ha="left", va="bottom", fontsize=11, color=INK)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from reverie.config.secrets import hide_in_word
 from reverie.runs.report.files import as_number
 from reverie.runs.report.gather import RunData
 from reverie.runs.report.records import Value, importance
@@ -87,7 +88,9 @@ def _command(command: Any) -> str:
     if not isinstance(command, list) or not command:
         return ""
     program = Path(str(command[0])).name
-    return " ".join(["reverie" if program == "__main__.py" else program, *map(str, command[1:])])
+    return " ".join(
+        ["reverie" if program == "__main__.py" else program, *(hide_in_word(str(word)) for word in command[1:])]
+    )
 
 
 def _mapping(value: Any) -> dict[str, Any]:

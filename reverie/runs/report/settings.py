@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reverie.config.secrets import hide, hide_in_tree
 from reverie.config.tree import Tree, get, join_path, leaves
 from reverie.config.yaml_text import load_yaml
 from reverie.core.errors import ConfigError
 from reverie.runs.report.files import Lines, read_bytes, read_mapping
 
 CONFIG, SOURCES, RESUMES = "config.yaml", "sources.json", "resumes.jsonl"
-HIDDEN = "(set, not shown)"
 LARGEST_CONFIG = 256 << 10
 MOST_SETTINGS = 2000
 UNKNOWN = "not recorded"
@@ -57,10 +57,8 @@ class Settings:
 
 def read_settings(run: Path, problems: list[str]) -> Settings:
     """The settings of a run folder; whatever is missing is said in ``problems``."""
-    tree = _read_tree(run, problems)
+    tree = hide_in_tree(_read_tree(run, problems))  # reports are passed around
     recorded = read_mapping(run, SOURCES, problems)
-    if get(tree, ("monitor", "webhook")):  # whoever knows the address can post to it, and reports are passed around
-        tree["monitor"]["webhook"] = HIDDEN
     sources, preset = _mapping(recorded.get("sources")), _mapping(recorded.get("preset"))
     values = [
         Setting(key := join_path(path), value, str(sources.get(key, UNKNOWN)))
@@ -104,8 +102,9 @@ def _changes(run: Path, problems: list[str]) -> list[Difference]:
         items = entry.get("changes")
         for change in items if isinstance(items, list) else []:
             if isinstance(change, dict) and len(changes) < MOST_SETTINGS:
-                source = f"resume {entry.get('number', '')}".strip()
-                changes.append(Difference(str(change.get("key")), change.get("old"), change.get("new"), source))
+                source, key = f"resume {entry.get('number', '')}".strip(), str(change.get("key"))
+                before, value = (hide(key, change.get(side)) for side in ("old", "new"))
+                changes.append(Difference(key, before, value, source))
     return changes
 
 

@@ -11,16 +11,25 @@ import torch
 from reverie import backend
 from reverie.algos.dqn import DQN
 from reverie.algos.ppo import PPO
+from reverie.algos.reinforce import Reinforce
+from reverie.algos.sac import SAC
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Clock
-from tests.unit.algos.batches import DISCRETE, IMAGE, VECTOR, random_rows
+from reverie.nets.ensemble import EnsembleMLP
+from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, random_rows
 
+LAYERS = (torch.nn.Linear, torch.nn.Conv2d, EnsembleMLP)
 CASES: dict[str, tuple[Any, Any, dict[str, Any], int]] = {
     "ppo": (PPO, VECTOR, {"entropy_weight": 0.1, "batch_size": 16, "epochs": 2}, 9),
     "ppo with pictures": (PPO, IMAGE, {"network": {"kind": "nature", "units": (8,)}, "batch_size": 16, "epochs": 1}, 5),
     "ppo with memory": (PPO, VECTOR, {"network": {"kind": "gru", "units": 8}, "batch_size": 1.0, "epochs": 1}, 5),
     "dqn": (DQN, VECTOR, {"dueling": True, "n_step": 2}, 3),
+    "sac": (SAC, VECTOR, {"units": (8,)}, 2),
+    "sac with pictures and choices": (SAC, IMAGE, {"units": (8,), "image_features": 8}, 2),
+    "reinforce": (Reinforce, VECTOR, {"entropy_weight": 0.1}, 9),
+    "reinforce without a baseline": (Reinforce, VECTOR, {"targets": "returns", "returns": "episode"}, 9),
+    "reinforce with memory": (Reinforce, VECTOR, {"network": {"kind": "gru", "units": 8}}, 5),
 }
 
 
@@ -34,16 +43,22 @@ def learn(case: str, microbatches: int) -> tuple[Any, int, dict[str, float]]:
     """The weights after an update, the most rows that a layer of the network saw at once, and the metrics."""
     kind, observations, values, length = CASES[case]
     backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), "torch", microbatches)
-    agent = kind(kind.Config.model_validate({"learning_rate": 0.01, **values}), Specs(observations, DISCRETE),
-                 make_generator(1, "weights"))  # fmt: skip
+    config = kind.Config.model_validate({"learning_rate": 0.01, **values})
+    agent = kind(config, Specs(observations, BOX if case == "sac" else DISCRETE), make_generator(1, "weights"))
+    networks = {PPO: ["model"], Reinforce: ["model"], DQN: ["online"], SAC: ["critics", "actor"]}[kind]
     seen: list[int] = []
-    network = agent.model if isinstance(agent, PPO) else agent.online
-    layer = next(module for module in network.modules() if isinstance(module, torch.nn.Linear | torch.nn.Conv2d))
-    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.numel()))
+    for network in networks:
+        modules = getattr(agent, network).modules()
+        layer = next(
+            module for module in modules if isinstance(module, torch.nn.Linear | torch.nn.Conv2d | EnsembleMLP)
+        )
+        layer.register_forward_hook(lambda module, inputs, output: seen.append(output.numel()))
     rows = random_rows(agent.specs, 12, length)
     rows["truncated"][2, 1] = True
     metrics = agent.update(rows, Clock(), make_generator("update")).metrics
-    return agent.optimizer.flat.detach(), max(seen), {key: float(value) for key, value in metrics.items()}
+    names = ["critic_optimizer", "actor_optimizer"] if kind is SAC else ["optimizer"]
+    weights = torch.cat([getattr(agent, name).flat.detach() for name in names])
+    return weights, max(seen), {key: float(value) for key, value in metrics.items()}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -99,10 +99,10 @@ def test_discrete_target(terminated: bool, share: float) -> None:
 
 @torch.no_grad()
 def test_actor_losses() -> None:
-    loss, entropy = make_mover()._actor_loss(torch.ones(1, 3), ZEROS, torch.ones(1))
+    loss, entropy = make_mover()._policy_losses(torch.ones(1, 3), ZEROS)
     assert float(loss) == pytest.approx(0.5 * LOG_DENSITY - 3)
     assert float(entropy) == pytest.approx(-LOG_DENSITY)
-    loss, entropy = make_chooser()._actor_loss(torch.ones(1, 3), ZEROS, torch.ones(1))
+    loss, entropy = make_chooser()._policy_losses(torch.ones(1, 3), ZEROS)
     assert float(loss) == pytest.approx(-0.5 * ENTROPY - (0.5 * 1 + 0.25 * 1 + 0.25 * 3))
     assert float(entropy) == pytest.approx(ENTROPY)
 
@@ -263,6 +263,19 @@ def test_several_choices_are_refused(action: ActionSpec) -> None:
     with pytest.raises(ConfigError, match=f"no form for {action.kind} actions") as caught:
         make_sac(Specs(VECTOR, action))
     assert "ppo" in caught.value.fix
+
+
+@pytest.mark.parametrize("specs", [CONTINUOUS, CHOICE])
+def test_losses_on_held_out_data_are_those_of_an_update(specs: Specs) -> None:
+    """The critics' loss, that is; the policy's follows a step of the critics there."""
+    sac = make_sac(specs)
+    batch, before = random_rows(specs, 6, 2), parameters(sac)
+    told = sac.held_out_metrics("update", batch, Clock(), make_generator("test noise"))
+    assert torch.equal(parameters(sac), before)
+    update = sac.update(batch, Clock(), make_generator("test noise")).metrics
+    for name in ("critic_loss", "value"):
+        assert told[name] == pytest.approx(float(update[name]), rel=1e-5)
+    assert {"actor_loss", "entropy"} < told.keys()
 
 
 def test_unbounded_actions_are_refused() -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from reverie.core.counters import Counters
 from reverie.log.loggers import RunInfo
-from reverie.log.media import encode_gif, encode_png, histogram_of
+from reverie.log.media import LONGEST_SIDE, MOST_FRAMES, Preview, encode_gif, encode_png, histogram_of
 from reverie.log.recorder import Recorder
 from reverie.log.sinks import JsonlSink, read_jsonl
 
@@ -43,6 +43,31 @@ def test_a_histogram_leaves_out_what_is_not_finite() -> None:
     assert counts.sum() == 2
     assert (edges[0], edges[-1]) == (1.0, 3.0)
     assert values.tolist() == [1.0, 3.0]
+
+
+class Counting:
+    """A sink that remembers the first pixel of each frame."""
+
+    def __init__(self) -> None:
+        self.frames: list[int] = []
+
+    def add(self, frame: np.ndarray) -> None:
+        self.frames.append(int(frame[0, 0, 0]))
+
+
+@pytest.mark.parametrize("count", [1, 50, MOST_FRAMES, 2 * MOST_FRAMES + 1, 1000])
+def test_a_preview_is_small_and_lasts_as_long(count: int) -> None:
+    sink = Counting()
+    preview, frame = Preview(sink, fps=25.0), np.zeros((400, 2 * LONGEST_SIDE + 1, 3), np.uint8)
+    for number in range(count):
+        frame[:] = number % 256  # drawn into the same memory, as films are
+        preview.add(frame)
+    content = preview.content()
+    frames, every = content["frames"], round(25.0 / content["fps"])
+    assert sink.frames == [number % 256 for number in range(count)]
+    assert frames[:, 0, 0, 0].tolist() == sink.frames[::every]
+    assert min(count, MOST_FRAMES // 2) <= len(frames) <= MOST_FRAMES
+    assert max(frames.shape[1:3]) <= LONGEST_SIDE
 
 
 def test_jsonl_ignores_pictures(tmp_path: Path) -> None:

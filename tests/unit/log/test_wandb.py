@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from reverie.cli.train import _with_sweep
+from reverie.core import registry
 from reverie.core.errors import ConfigError
-from reverie.log.loggers import RunInfo
+from reverie.log.loggers import RunInfo, make_loggers
 from reverie.log.wandb import WandbConfig, WandbSink, sweep_overrides
 
 
@@ -123,3 +124,15 @@ def test_offline_everything_is_kept_in_the_run_folder(tmp_path: Path, monkeypatc
     (folder,) = (tmp_path / "wandb").glob("offline-run-*")
     assert list(folder.glob("run-*.wandb"))
     assert {path.suffix for path in (folder / "files/media").rglob("*.*")} == {".gif", ".png"}
+
+
+def test_a_run_that_exists_sends_nothing_unless_it_is_trusted(stand_in: StandIn, tmp_path: Path) -> None:
+    told: list[str] = []
+    config = WandbConfig(project="theirs", entity="a stranger", mode="online")
+    with registry.known_kinds_only():
+        make_loggers([config], RunInfo(tmp_path), told.append)
+        make_loggers([config.model_copy(update={"mode": "disabled"})], RunInfo(tmp_path), told.append)
+    make_loggers([config], RunInfo(tmp_path), told.append)
+    assert [settings["mode"] for settings in stand_in.started] == ["offline", "disabled", "online"]
+    assert len(told) == 1
+    assert "--trust" in told[0]

@@ -110,8 +110,13 @@ def test_what_is_no_address_is_refused_and_not_shown(value: str | None, monkeypa
     assert "secret" not in str(caught.value)
 
 
-def test_an_address_in_a_strangers_config_is_not_used() -> None:
+@pytest.mark.parametrize("setting", ["http://127.0.0.1:1/", "env:SOME_SERVICE"])
+def test_an_address_that_a_stranger_chose_is_not_used(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_SERVICE", "http://127.0.0.1:1/")
+    monkeypatch.setenv("REVERIE_WEBHOOK", "http://127.0.0.1:1/")
     told: list[str] = []
     with registry.known_kinds_only():
-        assert make_webhook("http://127.0.0.1:1/", "run", told.append) is None
+        assert make_webhook(setting, "run", told.append) is None
+        assert make_webhook("env:REVERIE_WEBHOOK", "run", told.append) is not None
+    assert len(told) == 1
     assert "--trust" in told[0]

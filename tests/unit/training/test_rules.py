@@ -142,11 +142,13 @@ def machine_alerts(rule: Any, lines: list[dict[str, Any]]) -> list[str]:
 
 
 def test_memory_is_told_once_until_it_is_well() -> None:
-    held = iter([10, 95, 96, 10, 95])
-    (first, second) = machine_alerts(HighMemory(0.9, lambda: next(held), lambda: 100), [{}] * 5)
-    assert "95 B of the machine's 100 B" in first
-    assert "95 B" in second
-    assert machine_alerts(HighMemory(0.9, lambda: 10, lambda: None), [{}]) == []
+    lines = [{"memory/now_megabytes": held, "memory/peak_megabytes": 1e6} for held in (10.0, 95.0, 96.0, 10.0, 97.0)]
+    (first, second) = machine_alerts(HighMemory(0.9, lambda: 100 << 20), lines)
+    assert "99.6 MB of the machine's 105 MB" in first
+    assert "102 MB" in second
+    (only,) = machine_alerts(HighMemory(0.9, lambda: 100 << 20), [{"memory/peak_megabytes": 95.0}])
+    assert "99.6 MB" in only  # where a system tells no more than that
+    assert machine_alerts(HighMemory(0.9, lambda: None), lines) == []
 
 
 def test_time_in_env_steps_is_counted_between_lines() -> None:

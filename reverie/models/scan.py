@@ -1,0 +1,255 @@
+"""Following observations as one operation of autograd, with its gradient written out.
+
+A stretch of rows is a long chain of small products. Left to autograd, every step adds to every weight's gradient, and
+the books cost more than the products. Here the way back carries only what must pass from step to step; factors are
+prepared for all steps at once, and what a weight gets is one big product over all of them.
+
+Time comes first: (T, B, ...). One step, for a memory d and a latent s, with n() for norm and SiLU:
+
+    entry = n([d W, s W] + bias)
+    core = n(entry W + blocks(d) + moved)
+    reset, candidate, update = blocks(core) + bias
+    d' = d + sigmoid(update - 1) * (tanh(sigmoid(reset) * candidate) - d)
+    chance = softmax(n(d' W + seen) W + bias), mixed with the uniform distribution;  s' is drawn from it
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from reverie.nets.blocks import NORM_EPSILON
+
+
+class StepWeights(NamedTuple):
+    """What a step multiplies with; D wide is the memory, h the layers, W the latent, and there are k blocks."""
+
+    deter: Tensor  # (h, D)
+    stoch: Tensor  # (h, W)
+    entry_bias: Tensor  # (2, h), for memory and latent
+    entry_scale: Tensor  # (2, h)
+    shared: Tensor  # (D, 2 h)
+    own: Tensor  # (k, D / k, D / k)
+    core_scale: Tensor  # (D)
+    gates: Tensor  # (k, D / k, 3 D / k)
+    gates_bias: Tensor  # (k, 1, 3 D / k)
+    posterior: Tensor  # (h, D)
+    posterior_scale: Tensor  # (h)
+    output: Tensor  # (W, h)
+    output_bias: Tensor  # (W)
+
+
+class Inputs(NamedTuple):
+    """Where stretches start and what they meet, projected as far as it can be beforehand."""
+
+    start: Tensor  # (B, D + W): memory and latent before the first step
+    seen: Tensor  # (T, B, h)
+    moved: Tensor  # (T, B, D)
+    keep: Tensor  # (T, B, 1): 0 where an episode begins
+    uniform: Tensor  # (T, B, S): noise
+
+
+def follow(inputs: Inputs, weights: StepWeights, unimix: float) -> tuple[Tensor, Tensor]:
+    """Memory and latent side by side (T, B, D + W), and the chances (T, B, K, S) that the latents were drawn with."""
+    if torch.is_grad_enabled():
+        return _Follow.apply(unimix, *inputs, *weights)
+    return _Scan(inputs, weights, unimix).forward()
+
+
+class _Follow(torch.autograd.Function):
+    """Gradients for everything but ``keep`` and ``uniform``; those of latents are taken for those of their chances."""
+
+    @staticmethod
+    def forward(ctx: Any, unimix: float, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        count = len(Inputs._fields)
+        ctx.scan = _Scan(Inputs(*tensors[:count]), StepWeights(*tensors[count:]), unimix)
+        latents, chances = ctx.scan.forward()
+        ctx.save_for_backward(latents, chances)
+        return latents, chances
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, to_latents: Tensor, to_chances: Tensor) -> tuple[Tensor | None, ...]:
+        scan, ctx.scan = ctx.scan, None
+        latents, chances = ctx.saved_tensors
+        start = scan.backward(chances, to_latents, to_chances)
+        weights = scan.weight_gradients(latents)
+        return None, start, scan.posterior.leaving, scan.core.leaving, None, None, *weights
+
+
+class _Norm:
+    """RMS norm and SiLU of (T, ..., width), step by step both ways."""
+
+    def __init__(self, x: Tensor, scale: Tensor) -> None:
+        self.x, self.scale = x, scale
+        self.inverse, self.y = x.new_empty(*x.shape[:-1], 1), torch.empty_like(x)
+        self.steps = list(zip(x.unbind(0), self.inverse.unbind(0), self.y.unbind(0), strict=True))
+
+    def forward(self, step: int) -> Tensor:
+        x, inverse, y = self.steps[step]
+        torch.linalg.vector_norm(x, dim=-1, keepdim=True, out=inverse)
+        inverse.square_().div_(x.shape[-1]).add_(NORM_EPSILON).rsqrt_()
+        torch.mul(x, inverse, out=y).mul_(self.scale)
+        return F.silu(y, inplace=True)
+
+    def prepare_backward(self) -> None:
+        """``arriving`` is to be filled with the gradient of the output; ``leaving`` will be that of the input."""
+        self.normed = self.x * self.inverse
+        inner = self.normed * self.scale
+        self.slope = torch.ops.aten.silu_backward(torch.ones_like(inner), inner)
+        self.arriving, self.leaving = torch.empty_like(inner), torch.empty_like(inner)
+        parts = (self.slope * self.scale * self.inverse, self.normed, self.arriving, self.leaving)
+        self.back_steps = list(zip(*(part.unbind(0) for part in parts), strict=True))
+
+    def backward(self, step: int) -> Tensor:
+        factor, normed, arriving, leaving = self.back_steps[step]
+        torch.mul(arriving, factor, out=leaving)
+        along = (leaving * normed).sum(-1, keepdim=True)
+        return leaving.addcmul_(normed, along, value=-1 / normed.shape[-1])
+
+    def scale_gradient(self) -> Tensor:
+        total = self.arriving.mul_(self.slope).mul_(self.normed)
+        return total.sum(tuple(range(total.ndim - self.scale.ndim)))
+
+
+class _Scan:
+    """The steps, and the memory of what happened in each that the way back needs."""
+
+    def __init__(self, inputs: Inputs, weights: StepWeights, unimix: float) -> None:
+        self.inputs, self.weights, self.unimix = inputs, weights, unimix
+        self.num_steps, self.count, _ = inputs.keep.shape
+        self.hidden, self.width = weights.posterior.shape
+        self.blocks = len(weights.own)
+        self.variables = inputs.uniform.shape[-1]
+        self.classes = len(weights.output) // self.variables
+        leading = (self.num_steps, self.count)
+        empty = inputs.start.new_empty
+        self.before = empty(*leading, inputs.start.shape[-1])
+        self.entry = _Norm(empty(*leading, 2, self.hidden), weights.entry_scale)
+        self.core = _Norm(inputs.moved.clone(memory_format=torch.contiguous_format), weights.core_scale)
+        self.posterior = _Norm(inputs.seen.clone(memory_format=torch.contiguous_format), weights.posterior_scale)
+        self.gates = empty(self.num_steps, self.blocks, self.count, 3 * self.width // self.blocks)
+        self.candidate = empty(self.num_steps, self.blocks, self.count, self.width // self.blocks)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        latents = torch.empty_like(self.before)
+        chances = latents.new_empty(self.num_steps, self.count, self.classes, self.variables)
+        deters, stochs = self._blockwise(latents[..., : self.width]), latents[..., self.width :].view_as(chances)
+        latent, draw = self.inputs.start, _Draw(chances[0])
+        for step in range(self.num_steps):
+            torch.mul(latent, self.inputs.keep[step], out=self.before[step])
+            latent = latents[step]
+            self._move(step, deters[step])
+            self._guess(step, latent[:, : self.width], chances[step])
+            draw(chances[step], self.inputs.uniform[step], stochs[step])
+        return latents, chances
+
+    def _move(self, step: int, after: Tensor) -> None:
+        """The memory after the step, into ``after`` (k, B, D / k)."""
+        weights, before, entry = self.weights, self.before[step], self.entry.x[step]
+        deter, stoch = before[:, : self.width], before[:, self.width :]
+        torch.addmm(weights.entry_bias[0], deter, weights.deter.t(), out=entry[:, 0])
+        torch.addmm(weights.entry_bias[1], stoch, weights.stoch.t(), out=entry[:, 1])
+        core = self.core.x[step].addmm_(self.entry.forward(step).flatten(1), weights.shared.t())
+        self._blockwise(core).add_(torch.bmm(self._blockwise(deter), weights.own))
+        moved = self._blockwise(self.core.forward(step))
+        gates = torch.baddbmm(weights.gates_bias, moved, weights.gates, out=self.gates[step])
+        reset, candidate, update = gates.chunk(3, -1)
+        inner = torch.mul(reset.sigmoid_(), candidate, out=self.candidate[step]).tanh_()
+        torch.lerp(self._blockwise(deter), inner, update.sub_(1).sigmoid_(), out=after)
+
+    def _guess(self, step: int, deter: Tensor, chance: Tensor) -> None:
+        """What memory and observation make of the latent, into ``chance`` (B, K, S)."""
+        self.posterior.x[step].addmm_(deter, self.weights.posterior.t())
+        logits = torch.addmm(self.weights.output_bias, self.posterior.forward(step), self.weights.output.t())
+        torch.softmax(logits.view_as(chance), 1, out=chance)
+        chance.mul_(1 - self.unimix).add_(self.unimix / self.classes)
+
+    def backward(self, chances: Tensor, to_latents: Tensor, to_chances: Tensor) -> Tensor:
+        """Fill what arrives at and leaves each layer, at all steps; returns the gradient of the start."""
+        for norm in (self.entry, self.core, self.posterior):
+            norm.prepare_backward()
+        self._prepare_gates()
+        share = chances - self.unimix / self.classes
+        self.to_logits = torch.empty_like(share)
+        earlier = torch.cat([torch.zeros_like(to_latents[:1]), to_latents[:-1]])
+        gradient = to_latents[-1].clone()
+        for step in reversed(range(self.num_steps)):
+            to_deter, to_stoch = gradient[:, : self.width], gradient[:, self.width :]
+            self._guess_backward(step, share[step], to_chances[step] + to_stoch.view_as(share[step]), to_deter)
+            gradient = torch.addcmul(earlier[step], self._move_backward(step, to_deter), self.inputs.keep[step])
+        return gradient
+
+    def _guess_backward(self, step: int, share: Tensor, to_chance: Tensor, to_deter: Tensor) -> None:
+        """From chances back to the memory, added to ``to_deter``. ``share`` is the softmax without the uniform part."""
+        weighted = to_chance.mul_(share)
+        total = weighted.sum(1, keepdim=True)
+        to_logits = torch.addcmul(weighted, share, total, value=-1 / (1 - self.unimix), out=self.to_logits[step])
+        torch.mm(to_logits.flatten(1), self.weights.output, out=self.posterior.arriving[step])
+        to_deter.addmm_(self.posterior.backward(step), self.weights.posterior)
+
+    def _prepare_gates(self) -> None:
+        """All that the gradient of a memory is multiplied with on its way to the gates: (T, k, B, 3, D / k)."""
+        reset, inner, update = self.gates.chunk(3, -1)
+        before, after = self._blockwise(self.before[..., : self.width]), self.candidate
+        steep = update * (1 - after.square())
+        factors = (steep * inner * reset * (1 - reset), steep * reset, (after - before) * update * (1 - update))
+        self.gate_factors = torch.stack(factors, -2)
+        self.kept = 1 - update
+        self.to_gates = torch.empty_like(self.gate_factors)
+
+    def _move_backward(self, step: int, to_deter: Tensor) -> Tensor:
+        """From the memory after a step to memory and latent before it (B, D + W)."""
+        weights, gradient = self.weights, self._blockwise(to_deter)
+        to_gates = torch.mul(self.gate_factors[step], gradient.unsqueeze(-2), out=self.to_gates[step]).flatten(-2)
+        self._blockwise(self.core.arriving[step]).copy_(torch.bmm(to_gates, weights.gates.mT))
+        to_core = self.core.backward(step)
+        direct = torch.mul(gradient, self.kept[step]).baddbmm_(self._blockwise(to_core), weights.own.mT)
+        torch.mm(to_core, weights.shared, out=self.entry.arriving[step].flatten(1))
+        to_entry, back = self.entry.backward(step), torch.empty_like(self.before[step])
+        torch.mm(to_entry[:, 0], weights.deter, out=back[:, : self.width])
+        torch.mm(to_entry[:, 1], weights.stoch, out=back[:, self.width :])
+        self._blockwise(back[:, : self.width]).add_(direct)
+        return back
+
+    def weight_gradients(self, latents: Tensor) -> StepWeights:
+        """One product over all steps for each, after :meth:`backward`."""
+        before, after = self.before.flatten(0, 1), latents.flatten(0, 1)
+        entry, core = self.entry.leaving.flatten(0, 1), self.core.leaving.flatten(0, 1)
+        posterior, logits = self.posterior.leaving.flatten(0, 1), self.to_logits.flatten(2).flatten(0, 1)
+        gates = self.to_gates.transpose(0, 1).flatten(3).flatten(1, 2)  # (k, T * B, 3 D / k)
+        return StepWeights(
+            deter=entry[:, 0].t() @ before[:, : self.width],
+            stoch=entry[:, 1].t() @ before[:, self.width :],
+            entry_bias=entry.sum(0),
+            entry_scale=self.entry.scale_gradient(),
+            shared=core.t() @ self.entry.y.flatten(2).flatten(0, 1),
+            own=torch.bmm(self._blockwise(before[:, : self.width]).mT, self._blockwise(core)),
+            core_scale=self.core.scale_gradient(),
+            gates=torch.bmm(self._blockwise(self.core.y.flatten(0, 1)).mT, gates),
+            gates_bias=gates.sum(1, keepdim=True),
+            posterior=posterior.t() @ after[:, : self.width],
+            posterior_scale=self.posterior.scale_gradient(),
+            output=logits.t() @ self.posterior.y.flatten(0, 1),
+            output_bias=logits.sum(0),
+        )
+
+    def _blockwise(self, x: Tensor) -> Tensor:
+        """A view (..., k, N, D / k) of (..., N, D)."""
+        return x.unflatten(-1, (self.blocks, -1)).transpose(-3, -2)
+
+
+class _Draw:
+    """One-hot samples (B, K, S) by the inverse of the distribution function, with little more than a running sum."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.is_above = F.pad(torch.zeros_like(like), (0, 0, 1, 0))  # whether the noise is above each edge of a class
+        self.is_above[:, 0] = 1
+
+    def __call__(self, chance: Tensor, uniform: Tensor, out: Tensor) -> None:
+        inner = chance[:, :-1].cumsum(1)
+        torch.le(inner, uniform.unsqueeze(1), out=self.is_above[:, 1:-1])
+        torch.sub(self.is_above[:, :-1], self.is_above[:, 1:], out=out)

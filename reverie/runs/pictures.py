@@ -1,0 +1,100 @@
+"""What a run shows to sinks that can draw (TensorBoard, W&B, your own): histograms of returns and weights with each
+evaluation, and the curve of all evaluations as a figure at the end.
+
+A part of the cycle that changes nothing and is only there where such a sink is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from reverie.config.schema import RunConfig
+from reverie.core.types import Array, State
+from reverie.log.sinks import read_jsonl
+from reverie.runs.folder import RunFolder
+from reverie.training.session import Session
+
+MOST_HISTOGRAMS = 40
+MOST_VALUES = 10_000
+"""Of larger arrays every second, third ... value counts: a histogram looks the same."""
+CURVE = ("env_steps", "evaluate/return_mean", "evaluate/return_low", "evaluate/return_high")
+
+
+def has_viewers(config: RunConfig) -> bool:
+    """Whether a sink of the run may show pictures."""
+    return any(logger.kind != "csv" for logger in config.log.all_loggers())
+
+
+class Pictures:
+    """Hands pictures to the recorder."""
+
+    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
+        self.is_on = has_viewers(config)
+        self.title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
+        self.goal = config.env.spec.solved_at
+        self.curve: list[list[float]] = []
+        if self.is_on:
+            with suppress(OSError, ValueError, KeyError):
+                lines = read_jsonl(folder.path / "metrics.jsonl")
+                self.curve = [[line[key] for key in CURVE] for line in lines if CURVE[1] in line]
+
+    def end_cycle(self, session: Session) -> None:
+        """Nothing to do: only evaluations matter here."""
+
+    def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
+        if not self.is_on:
+            return
+        words = [key.partition("/")[2] for key in CURVE[1:]]
+        self.curve.append([session.counters.env_steps, *(summary[word] for word in words)])
+        for name, values in _arrays(session.algorithm.policy_state()):
+            session.recorder.show("histogram", f"weights/{name}", values=values)
+
+    def finish(self, session: Session) -> None:
+        """The run is over."""
+        if not self.is_on or not self.curve:
+            return
+        with suppress(Exception):  # whatever a drawing may fail of, no run shall
+            image = draw_curve(np.array(self.curve), self.title, self.goal)
+            session.recorder.show("figure", "evaluate/curve", image=image)
+
+
+def draw_curve(points: Array, title: str, goal: float | None = None) -> Array:
+    """The mean returns of evaluations with their intervals (rows as in ``CURVE``) as a picture (H, W, 3) of uint8."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.6), dpi=100, layout="constrained")
+    canvas: Any = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    steps, mean, low, high = np.clip(points, -1e30, 1e30).T
+    axes.fill_between(steps, low, high, alpha=0.2, linewidth=0)
+    axes.plot(steps, mean, marker="o", markersize=4)
+    if goal is not None:
+        axes.axhline(goal, color="grey", linewidth=1, linestyle="dashed")
+    axes.set_title(title, fontsize=11, parse_math=False)
+    axes.set(xlabel="env steps", ylabel="evaluation return")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.3)
+    canvas.draw()
+    picture: Array = np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    return picture
+
+
+def _arrays(state: State) -> Iterator[tuple[str, Array]]:
+    """The first float arrays of a state with their names, thinned out."""
+    found: list[tuple[str, Any]] = [(key.replace(".", "/"), value) for key, value in _leaves(state)]
+    floats = [(name, value) for name, value in found if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
+    for name, value in floats[:MOST_HISTOGRAMS]:
+        yield name, value.ravel()[:: -(-value.size // MOST_VALUES) or 1]
+
+
+def _leaves(state: State, path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in state.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
