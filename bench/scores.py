@@ -1,4 +1,4 @@
-"""Trains presets over several seeds, evaluates each best policy, and writes the table in docs/scores.md.
+"""Trains presets over several seeds, evaluates each best policy, and writes docs/scores.md and pictures of the curves.
 
 ``python -m bench scores [spec ...] [--jobs 1] [--seeds 3]`` makes or renews the rows of the specs named, or of all, and
 keeps the others. A seed that was finished before with the same package is not trained again.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.curves import draw_curves
 from reverie.core.types import Array
 
 ROOT = Path(__file__).parent.parent
@@ -52,6 +53,8 @@ class Result:
     score: float
     env_steps: int
     seconds: float
+    path: str = ""
+    """Where the run is."""
 
 
 def reverie(*arguments: str) -> dict[str, str]:
@@ -138,7 +141,7 @@ def train(spec: str, seed: int) -> Result:
     if package_version()[0] != package:
         sys.exit("The package changed while it was trained: this score belongs to no commit. Do it again.")
     score = TASKS[spec].measure(run, seed)
-    result = Result(spec, seed, package, commit, score, int(run["env_steps"]), seconds)
+    result = Result(spec, seed, package, commit, score, int(run["env_steps"]), seconds, run["path"])
     with RESULTS.open("a") as file:
         file.write(json.dumps(asdict(result)) + "\n")
     print(f"{spec}, seed {seed}: {score:.3f} after {seconds / 60:.1f} minutes", flush=True)
@@ -209,3 +212,4 @@ def main() -> None:
         rows[spec] = make_row(spec, results)
         print(rows[spec], flush=True)
         PAGE.write_text(make_page(rows, notes))
+        draw_curves(spec, [Path(result.path) for result in results if result.path], TASKS[spec].goal)

@@ -9,8 +9,8 @@ code leaves it out), and while evaluating the policy takes its best action inste
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -39,16 +39,17 @@ from reverie.core.types import (
     WriteBack,
     is_last,
     observation_keys,
+    random_array,
 )  # fmt: skip
 from reverie.data.rows import transitions, with_context
-from reverie.functional.categorical import one_hot
 from reverie.functional.returns import imagined_return, td_lambda_return
 from reverie.models.rssm import Latent, Observed
 from reverie.models.world_model import Dream, WorldModel
 from reverie.nets.laprop import LaProp, step_together
+from reverie.nets.layers import frozen
 from reverie.nets.part_norms import PartNorms
 from reverie.nets.scaling import PercentileScale
-from reverie.nets.two_hot import TwoHotConfig
+from reverie.nets.two_hot import ScalarHeadConfig
 
 Tensors = Mapping[str, Tensor]
 
@@ -74,7 +75,7 @@ class LossWeights(Config):
     """Of the value, on replayed rows."""
 
 
-class CriticConfig(TwoHotConfig):
+class CriticConfig(ScalarHeadConfig):
     """The value's network."""
 
     layers: int = Field(3, ge=0)
@@ -89,6 +90,10 @@ class DreamerConfig(ComponentConfig):
     kind: str = "dreamer"
     learning_rate: Rate = constant(4e-5)
     """Step size of the optimiser, for all parts."""
+    behaviour_learning_rate: Rate | None = None
+    """Another step size for policy and value."""
+    max_grad_norm: float | None = Field(None, gt=0)
+    """Bound of the gradient of the model, and of that of policy and value; the optimiser may clip besides."""
     batch_size: int = Field(16, ge=1)
     """Stretches of rows per update."""
     batch_length: int = Field(64, ge=2)
@@ -103,12 +108,23 @@ class DreamerConfig(ComponentConfig):
     """Length of the dreams that begin at every replayed row."""
     entropy_weight: float = Field(3e-4, ge=0)
     """How much the policy is rewarded for staying open."""
+    dynamics_share: float = Field(0.0, ge=0, le=1)
+    """How the policy learns: 0 makes actions with good returns more likely (reinforce), 1 follows the slope of the
+    returns back through the dream (dynamics), anything between mixes both."""
+    explore_noise: float = Field(0.0, ge=0)
+    """Deviation of the noise added to continuous actions while collecting."""
+    reward_transform: Literal["none", "tanh"] = "none"
+    """What is done to rewards before anything learns from them."""
     free_nats: float = Field(1.0, ge=0)
     """Divergence between prior and posterior that costs nothing."""
     slow_rate: float = Field(0.02, gt=0, le=1)
     """How far the slow value moves towards the value with every update."""
+    slow_every: int = Field(1, ge=1)
+    """Updates between two moves of the slow value."""
     slow_weight: float = Field(1.0, ge=0)
     """How much the value is held to its slow copy."""
+    slow_targets: bool = False
+    """Take the values that returns lean on from the slow copy."""
     replay_value_gradient: bool = True
     """Let the value's error on replayed rows teach the model too."""
     loss_weights: LossWeights = LossWeights()
@@ -170,10 +186,10 @@ class Dreamer:
         keys = (*observation_keys(now), "previous_action", "is_first")
         rows = backend.to_tensors({key: now[key][:, None] for key in keys})
         count = len(now["is_first"])
-        latent = self.model.observe(self._unpack(carry), rows, self._uniform(rng, count, 1)).latent
+        latent = self.model.observe(self._unpack(carry), rows, self._noise(rng, count, 1)).latent
         policy = self.actor(latent.features[:, 0])
         noise = self._action_noise(rng, count)
-        action = policy.mode() if mode is Mode.EVALUATE else policy.sample(noise)
+        action = policy.mode() if mode is Mode.EVALUATE else self._explore(policy.sample(noise), rng)
         after = self._pack(Latent(latent.deter[:, 0], latent.stoch[:, 0]))
         return action.cpu().numpy(), after, {f"{NOTE}{key}": value for key, value in after.items()}
 
@@ -182,14 +198,14 @@ class Dreamer:
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """Model, policy and value in one backward pass, on rows (B, T + 1) of which the first gives the context."""
         start, rows = self._prepare(batch)
-        observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
+        observed = self.model.observe(start, rows, self._noise(rng, *rows["is_first"].shape))
         losses = self._model_losses(observed, rows)
         behaviour, metrics = self._behaviour_losses(observed, rows, rng)
         losses |= behaviour
         optimizers = (self.model_optimizer, self.behaviour_optimizer)
         parts = self.model_parts + self.behaviour_parts
-        norms, watched = step_together(optimizers, self._total(losses), self.config.learning_rate.at(clock), parts)
-        self.critic.follow(self.config.slow_rate)
+        norms, watched = self._step(optimizers, losses, self._rates(clock), parts)
+        self._follow()
         metrics |= self.model.watch(observed) | watched
         metrics |= {"model_grad_norm": norms[0], "behaviour_grad_norm": norms[1]}
         return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
@@ -197,10 +213,9 @@ class Dreamer:
     def update_world_model(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """The model alone, for phases."""
         start, rows = self._prepare(batch)
-        observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
+        observed = self.model.observe(start, rows, self._noise(rng, *rows["is_first"].shape))
         losses = self._model_losses(observed, rows)
-        rate = self.config.learning_rate.at(clock)
-        (norm,), watched = step_together([self.model_optimizer], self._total(losses), rate, self.model_parts)
+        (norm,), watched = self._step([self.model_optimizer], losses, self._rates(clock)[:1], self.model_parts)
         metrics = self.model.watch(observed) | watched | {"model_grad_norm": norm}
         return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
 
@@ -208,11 +223,11 @@ class Dreamer:
         """Policy and value alone, for phases; the model stands still."""
         start, rows = self._prepare(batch)
         with torch.no_grad():
-            observed = self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape))
+            observed = self.model.observe(start, rows, self._noise(rng, *rows["is_first"].shape))
         losses, metrics = self._behaviour_losses(observed, rows, rng)
-        rate = self.config.learning_rate.at(clock)
-        (norm,), watched = step_together([self.behaviour_optimizer], self._total(losses), rate, self.behaviour_parts)
-        self.critic.follow(self.config.slow_rate)
+        optimizers, rates = [self.behaviour_optimizer], self._rates(clock)[1:]
+        (norm,), watched = self._step(optimizers, losses, rates, self.behaviour_parts)
+        self._follow()
         return Update(_report(losses, {**metrics, **watched, "behaviour_grad_norm": norm}))
 
     def _model_losses(self, observed: Observed, rows: Tensors) -> dict[str, Tensor]:
@@ -222,18 +237,47 @@ class Dreamer:
         self, observed: Observed, rows: Tensors, rng: np.random.Generator
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Losses of policy and value, in dreams from every row and on the rows; and numbers to watch."""
-        dream = self._dream(observed.latent.flatten(), self.config.imagine_steps, rng)
-        losses, returns, metrics = self._dream_losses(dream)
-        starts = returns[0].view(rows["is_first"].shape)
-        losses["replay_value"] = self._replay_loss(observed.latent.features, rows, starts)
+        start = observed.latent.flatten()
+        if self.config.dynamics_share:
+            dream, slope = self._dream_through(start, rng)
+        else:
+            dream, slope = self._dream(start, self.config.imagine_steps, rng), None
+        losses, returns, metrics = self._dream_losses(dream, slope)
+        if self.config.loss_weights.replay_value:
+            starts = returns[0].view(rows["is_first"].shape)
+            losses["replay_value"] = self._replay_loss(observed.latent.features, rows, starts)
         return losses, metrics
 
-    def _dream_losses(self, dream: Dream) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
-        """Losses (H, N), returns (H, N) and metrics; nothing of it reaches the model."""
+    def _dream_through(self, start: Latent, rng: np.random.Generator) -> tuple[Dream, Tensor]:
+        """A dream, and its returns (H, N) with their slope along what the policy did; model and value stand still."""
+        steps, count, actions = self.config.imagine_steps, len(start.deter), []
+        latent_noise, action_noise = self._noise(rng, steps, count), self._action_noise(rng, steps, count)
+
+        def act(features: Tensor, step: int) -> Tensor:
+            policy = self.actor(features.detach())
+            actions.append(policy.sample(action_noise[step]).detach())
+            return policy.through(action_noise[step])
+
+        with frozen(self.model, self.critic):
+            features = self.model.dream(start, act, latent_noise)
+            prediction = self.model.predict_through(features[1:])
+            critic = self.critic.slow if self.config.slow_targets else self.critic.value
+            values = critic(features[1:]).expectation()
+            returns = imagined_return(prediction.reward.T, values.T, prediction.continuation.T, self.config.gae_lambda)
+        return Dream(features.detach(), torch.stack(actions)), returns.T
+
+    def _dream_losses(
+        self, dream: Dream, slope: Tensor | None = None
+    ) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
+        """Losses (H, N), returns (H, N) and metrics; nothing of it reaches the model.
+
+        ``slope`` are the same returns with a gradient, if the policy is to follow it.
+        """
         features = dream.features
         value = self.critic(features)
         with torch.no_grad():
-            expected, prediction = value.mean(), self.model.predict(features)
+            expected = self.critic.slow_mean(features) if self.config.slow_targets else value.mean()
+            prediction = self.model.predict(features)
             reward, going_on = prediction.reward[1:], prediction.continuation
             returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
             self.return_scale.update(returns)
@@ -244,9 +288,12 @@ class Dreamer:
         policy = self.actor(features[:-1].flatten(0, 1))
         log_prob = policy.log_prob(dream.actions.flatten(0, 1)).view_as(advantage)
         entropy = policy.entropy().view_as(advantage)
+        gain = log_prob * advantage
+        if slope is not None:
+            gain = torch.lerp(gain, slope / scale, self.config.dynamics_share)
         to_return, to_slow = value.of(slice(0, -1)).loss(returns, slow)
         losses = {
-            "policy": -weight * (log_prob * advantage + self.config.entropy_weight * entropy),
+            "policy": -weight * (gain + self.config.entropy_weight * entropy),
             "value": weight * (to_return + self.config.slow_weight * to_slow),
         }
         metrics = {
@@ -267,6 +314,21 @@ class Dreamer:
         to_return, to_slow = self.critic(seen).loss(returns, self.critic.slow_mean(seen))
         return weight * (to_return + self.config.slow_weight * to_slow)
 
+    def _step(
+        self, optimizers: Sequence[Any], losses: Mapping[str, Tensor], rates: Sequence[float], parts: PartNorms
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        return step_together(optimizers, self._total(losses), rates, parts, self.config.max_grad_norm)
+
+    def _rates(self, clock: Clock) -> list[float]:
+        """Step sizes of the model, and of policy and value."""
+        behaviour = self.config.behaviour_learning_rate or self.config.learning_rate
+        return [self.config.learning_rate.at(clock), behaviour.at(clock)]
+
+    def _follow(self) -> None:
+        """Let the slow value follow, if it is time to."""
+        if self.behaviour_optimizer.steps % self.config.slow_every == 0:
+            self.critic.follow(self.config.slow_rate)
+
     def _total(self, losses: Mapping[str, Tensor]) -> Tensor:
         weights = self.config.loss_weights
         return torch.stack([getattr(weights, name) * loss.mean() for name, loss in losses.items()]).sum()
@@ -277,7 +339,7 @@ class Dreamer:
     def observe(self, batch: Batch, rng: np.random.Generator) -> Latent:
         """The latents (B, T) of rows (B, T + 1) as an update sees them."""
         start, rows = self._prepare(batch)
-        return self.model.observe(start, rows, self._uniform(rng, *rows["is_first"].shape)).latent
+        return self.model.observe(start, rows, self._noise(rng, *rows["is_first"].shape)).latent
 
     @torch.no_grad()
     def imagine(self, start: Latent, rng: np.random.Generator, actions: Array | None = None, steps: int = 15) -> Dream:
@@ -285,7 +347,7 @@ class Dreamer:
         if actions is None:
             return self._dream(start, steps, rng)
         given = torch.as_tensor(actions, device=backend.device())
-        uniform = self._uniform(rng, *given.shape[:2])
+        uniform = self._noise(rng, *given.shape[:2])
         return self.model.imagine(start, lambda features, step: given[step], uniform)
 
     def decode(self, latent: Latent | Tensor) -> dict[str, Array]:
@@ -299,7 +361,7 @@ class Dreamer:
         """What the model makes of whole rows (B, T), and dreams from N of them with the actions that followed."""
         rows = backend.to_tensors(batch)
         shape = rows["is_first"].shape
-        observed = self.model.observe(self.model.initial(shape[0]), rows, self._uniform(rng, *shape))
+        observed = self.model.observe(self.model.initial(shape[0]), rows, self._noise(rng, *shape))
         env, time = torch.as_tensor(starts, device=backend.device()).T
         begin = Latent(*(part[env, time] for part in observed.latent))
         actions = rows["action"][env, time + torch.arange(steps, device=backend.device())[:, None]]  # (H, N)
@@ -312,7 +374,7 @@ class Dreamer:
         """The model's losses on data that were kept from training; nothing is known of what came before them."""
         _, rows = self._prepare(batch)
         shape = rows["is_first"].shape
-        observed = self.model.observe(self.model.initial(shape[0]), rows, self._uniform(rng, *shape))
+        observed = self.model.observe(self.model.initial(shape[0]), rows, self._noise(rng, *shape))
         return {f"loss_{name}": float(loss.mean()) for name, loss in self._model_losses(observed, rows).items()}
 
     def _show(self, features: Tensor) -> Row:
@@ -329,12 +391,14 @@ class Dreamer:
 
     def _dream(self, start: Latent, steps: int, rng: np.random.Generator) -> Dream:
         count = len(start.deter)
-        uniform, noise = self._uniform(rng, steps, count), self._action_noise(rng, steps, count)
+        uniform, noise = self._noise(rng, steps, count), self._action_noise(rng, steps, count)
         return self.model.imagine(start, lambda features, step: self.actor(features).sample(noise[step]), uniform)
 
     def _prepare(self, batch: Batch) -> tuple[Latent, dict[str, Tensor]]:
         """Where the stretches start, and their rows (B, T) on the device."""
         context, rows = with_context(backend.to_tensors(batch))
+        if self.config.reward_transform == "tanh":
+            rows["reward"] = rows["reward"].tanh()
         notes = {key.removeprefix(NOTE): value for key, value in context.items() if key.startswith(NOTE)}
         if notes and self.config.replay_context:
             return self._unpack(notes), rows
@@ -348,19 +412,22 @@ class Dreamer:
         return WriteBack(np.asarray(batch["id"])[:, 1:], notes)
 
     def _pack(self, latent: Latent) -> Row:
-        """A latent as it is stored: classes as bytes. Fresh ones have no class at all, which reads as class 0."""
-        rssm = self.config.model.rssm
-        stoch = latent.stoch.detach().unflatten(-1, (rssm.classes, rssm.stoch))
-        return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.argmax(-2).to(torch.uint8).cpu().numpy()}
+        """A latent as it is stored."""
+        return self.model.rssm.pack(latent)
 
     def _unpack(self, notes: Mapping[str, Any]) -> Latent:
-        stored = backend.to_tensors(notes)
-        return Latent(stored["deter"], one_hot(stored["stoch"], self.config.model.rssm.classes).flatten(-2))
+        return self.model.rssm.unpack(backend.to_tensors(notes))
 
-    def _uniform(self, rng: np.random.Generator, *leading: int) -> Tensor:
+    def _noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
         """Noise of the latents."""
-        noise = rng.random((*leading, self.config.model.rssm.stoch), dtype=np.float32)
-        return torch.as_tensor(noise, device=backend.device())
+        return torch.as_tensor(self.model.rssm.draw_noise(rng, *leading), device=backend.device())
+
+    def _explore(self, action: Tensor, rng: np.random.Generator) -> Tensor:
+        """Continuous actions with some noise, if it is wanted."""
+        if not self.config.explore_noise or self.specs.action.kind != "continuous":
+            return action
+        noise = torch.as_tensor(random_array(rng, *action.shape), device=backend.device())
+        return (action + self.config.explore_noise * noise).clamp(-1, 1)
 
     def _action_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
         return torch.as_tensor(self.actor.draw_noise(rng, *leading), device=backend.device())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reverie.config.fields import fill_defaults
-from reverie.config.presets import algorithm_names, find_in_folder, find_preset, take_variants, variant_names
+from reverie.config.presets import Preset, algorithm_names, find_in_folder, find_preset, take_variants, variant_names
 from reverie.config.tree import Path, Tree, all_paths, assignments, get, glob, join_path, leaves, put, split_path
 from reverie.config.yaml_text import parse_value
 from reverie.core import registry
@@ -170,7 +170,7 @@ def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Ass
     base = str(tuned.pop("base", variant))
     algorithm = find_in_folder("algo", base)
     if algorithm:
-        yield assignments(algorithm.body), algorithm.label
+        yield from _algorithm_layers(algorithm)
     elif base in registry.kinds("algorithm") or "." in base:
         yield assignments({"algorithm": {"kind": base}}), COMMAND_LINE
     else:
@@ -184,6 +184,18 @@ def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Ass
         yield assignments(tuned), f"{preset.label} ({variant})"
     if variant not in variants:
         notes.append(f"No tuned values for {variant} on {env}: the algorithm's defaults are used.")
+
+
+def _algorithm_layers(preset: Preset) -> Iterator[tuple[Assignments, str]]:
+    """The algorithm's file, over that of the one which it names as its ``base``."""
+    body = dict(preset.body)
+    base = body.pop("base", None)
+    if base is not None:
+        below = find_in_folder("algo", str(base))
+        if below is None or "base" in below.body:
+            raise ConfigError(f"{preset.label}: there is no algorithm file '{base}' to build on.", "Correct 'base'.")
+        yield assignments(below.body), below.label
+    yield assignments(body), preset.label
 
 
 def override_assignments(words: Sequence[str]) -> list[tuple[Path, Any]]:

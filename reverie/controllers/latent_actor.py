@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
+from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -13,11 +16,12 @@ from reverie.core.specs import ActionSpec
 from reverie.core.types import Array, random_array
 from reverie.functional.categorical import mix_uniform
 from reverie.nets.blocks import make_dense, make_linear
-from reverie.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical
-from reverie.nets.two_hot import HeadConfig, TwoHot, TwoHotConfig, TwoHotHead
+from reverie.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian
+from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot
 
 _STD_SHIFT = 2.0
 """Deviations start near their largest."""
+_MEAN_BOUND = 5.0
 
 
 class ActorConfig(HeadConfig):
@@ -27,10 +31,12 @@ class ActorConfig(HeadConfig):
     """Fully connected layers."""
     unimix: float = Field(0.01, ge=0, lt=1)
     """Share of the uniform distribution in choices."""
+    distribution: Literal["bounded", "tanh_normal"] = "bounded"
+    """Of continuous actions: normal with its mean within bounds, or normal and then pressed through tanh."""
     min_std: float = Field(0.1, gt=0)
     """Smallest deviation of continuous actions."""
     max_std: float = Field(1.0, gt=0)
-    """Largest deviation of continuous actions."""
+    """Largest deviation of bounded continuous actions; where that of tanh_normal ones begins."""
     output_scale: float = Field(0.01, ge=0)
     """Size of the first outputs: small ones begin with nearly equal chances."""
 
@@ -50,7 +56,8 @@ class LatentActor(nn.Module):
     def forward(self, features: Tensor) -> Distribution:
         output = self.output(self.layers(features))
         if self.is_continuous:
-            return self._gaussian(*output.chunk(2, -1))
+            make = self._tanh_gaussian if self.config.distribution == "tanh_normal" else self._gaussian
+            return make(*output.chunk(2, -1))
         if self.action.kind == "discrete":
             return Categorical(self._mixed(output))
         parts = [self._mixed(part) for part in output.split(list(self.action.classes), -1)]
@@ -70,16 +77,22 @@ class LatentActor(nn.Module):
         shape = self.action.shape
         return Gaussian(mean.tanh().unflatten(-1, shape), std.log().unflatten(-1, shape))
 
+    def _tanh_gaussian(self, mean: Tensor, spread: Tensor) -> TanhGaussian:
+        """As in the first Dreamer: means stay within 5, where tanh is flat."""
+        start = math.log(math.expm1(self.config.max_std))
+        std = F.softplus(spread + start) + self.config.min_std
+        return TanhGaussian(_MEAN_BOUND * torch.tanh(mean / _MEAN_BOUND), std.log(), self.action.shape)
+
 
 class LatentCritic(nn.Module):
     """A value of features, and a slow copy of it that keeps its targets calm."""
 
-    def __init__(self, config: TwoHotConfig, inputs: int) -> None:
+    def __init__(self, config: ScalarHeadConfig, inputs: int) -> None:
         super().__init__()
-        self.value = TwoHotHead(config, inputs)
+        self.value = ScalarHead(config, inputs)
         self.slow = copy.deepcopy(self.value).requires_grad_(False)
 
-    def forward(self, features: Tensor) -> TwoHot:
+    def forward(self, features: Tensor) -> TwoHot | Normal:
         return self.value(features)
 
     @torch.no_grad()

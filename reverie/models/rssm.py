@@ -9,16 +9,25 @@ before the scan, the prior after it. Noise is drawn outside and handed in, one u
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from reverie.core.config import Config
-from reverie.functional.categorical import mix_uniform, one_hot, sample_indices
+from reverie.core.types import Array, Row
+from reverie.functional.categorical import (
+    entropy,
+    mix_uniform,
+    one_hot,
+    sample_indices,
+    split_divergence,
+    straight_through,
+)  # fmt: skip
 from reverie.models.scan import Inputs, StepWeights, follow
 from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
 
@@ -33,16 +42,30 @@ class RSSMConfig(Config):
     """Width of the deterministic memory."""
     hidden: int = Field(256, ge=1)
     """Width of the layers around it."""
+    latents: Literal["categorical", "gaussian"] = "categorical"
+    """What the latent variables are: choices among classes, or numbers."""
     stoch: int = Field(32, ge=1)
     """Latent variables."""
     classes: int = Field(16, ge=2, le=256)
-    """Classes of each latent variable."""
+    """Classes of each categorical variable."""
     blocks: int = Field(8, ge=1)
     """Blocks of the recurrent weights; must divide ``deter``."""
     prior_layers: int = Field(2, ge=1)
     """Layers between the memory and the prior."""
     unimix: float = Field(0.01, ge=0, lt=1)
-    """Share of the uniform distribution in every latent one."""
+    """Share of the uniform distribution in every categorical latent."""
+    min_std: float = Field(0.1, gt=0)
+    """Smallest deviation of Gaussian latents."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that the latent variables take among the features."""
+        return self.stoch * (self.classes if self.latents == "categorical" else 1)
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that describe the distribution of the latent variables."""
+        return self.stoch * (self.classes if self.latents == "categorical" else 2)
 
     @model_validator(mode="after")
     def _divides(self) -> RSSMConfig:
@@ -52,7 +75,7 @@ class RSSMConfig(Config):
 
 
 class Latent(NamedTuple):
-    """A state of the model: ``deter`` (..., D) and ``stoch`` (..., K * S), the latter one-hot."""
+    """A state of the model: ``deter`` (..., D) and ``stoch`` (..., K * S), one-hot or (..., S) of numbers."""
 
     deter: Tensor
     stoch: Tensor
@@ -72,7 +95,7 @@ class Observed(NamedTuple):
 
     latent: Latent
     posterior: Tensor
-    """Probabilities of the latents (B, T, K, S)."""
+    """Distributions of the latents (B, T, K, S): probabilities of K classes, or mean and deviation."""
 
 
 class RSSM(nn.Module):
@@ -82,7 +105,7 @@ class RSSM(nn.Module):
         super().__init__()
         self.config = config
         deter, hidden = config.deter, config.hidden
-        self.width = config.stoch * config.classes
+        self.width = config.width
         self.features = deter + self.width
         self.from_deter = Dense(deter, hidden)
         self.from_stoch = Dense(self.width, hidden)
@@ -92,9 +115,9 @@ class RSSM(nn.Module):
         self.posterior_token = Projection(tokens, hidden, deter + tokens)
         self.posterior_deter.weight.data.mul_((deter / (deter + tokens)) ** 0.5)
         self.posterior_hidden = NormedSiLU(hidden)
-        self.posterior_output = make_linear(hidden, self.width)
+        self.posterior_output = make_linear(hidden, config.outputs)
         self.prior_layers = make_dense(deter, hidden, config.prior_layers)
-        self.prior_output = make_linear(hidden, self.width)
+        self.prior_output = make_linear(hidden, config.outputs)
 
     def initial(self, count: int) -> Latent:
         """Where every episode begins."""
@@ -150,13 +173,49 @@ class RSSM(nn.Module):
             torch.cat([deter, sample.flatten(-2)], -1, out=features[step + 1])
         return features
 
+    def dream(self, latent: Latent, policy: Policy, noise: Tensor) -> Tensor:
+        """As :meth:`imagine`, with gradients through everything that is dreamt: for policies that learn by them."""
+        features = [latent.features]
+        for step, drawn in enumerate(noise):
+            deter = self._move(latent, self._project_action(policy(features[-1], step)))
+            latent = Latent(deter, self.draw_through(self.prior(deter), drawn))
+            features.append(latent.features)
+        return torch.stack(features)
+
     def prior(self, deter: Tensor) -> Tensor:
-        """What the memory (..., D) expects: probabilities (..., K, S)."""
+        """What the memory (..., D) expects: distributions (..., K, S)."""
         return self._probability(self.prior_output(self.prior_layers(deter)))
 
     def draw(self, probability: Tensor, uniform: Tensor) -> Tensor:
         """One-hot latents (..., K, S) for uniform numbers (..., S)."""
         return one_hot(sample_indices(probability, uniform), self.config.classes)
+
+    def draw_through(self, probability: Tensor, uniform: Tensor) -> Tensor:
+        """The same as features (..., K * S), with the gradient of the probabilities."""
+        return straight_through(self.draw(probability.detach(), uniform), probability).flatten(-2)
+
+    def draw_noise(self, rng: np.random.Generator, *leading: int) -> Array:
+        """What draws take: one uniform number per variable."""
+        return rng.random((*leading, self.config.stoch), dtype=np.float32)
+
+    def divergences(self, posterior: Tensor, prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
+        """How far prior and posterior are apart (...), once to pull the one and once the other."""
+        return split_divergence(posterior, prior, free_nats)
+
+    @torch.no_grad()
+    def usage(self, posterior: Tensor) -> dict[str, Tensor]:
+        """How much of the latent space posteriors (B, T, K, S) use."""
+        mean = posterior.flatten(0, 1).mean(0, keepdim=True)
+        perplexity = (entropy(mean)[0] / self.config.stoch).exp()
+        return {"posterior_entropy": entropy(posterior).mean(), "latent_perplexity": perplexity}
+
+    def pack(self, latent: Latent) -> Row:
+        """A latent as it is stored: classes as bytes. Fresh ones have no class at all, which reads as class 0."""
+        stoch = latent.stoch.detach().unflatten(-1, (self.config.classes, self.config.stoch)).argmax(-2)
+        return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.to(torch.uint8).cpu().numpy()}
+
+    def unpack(self, stored: Mapping[str, Tensor]) -> Latent:
+        return Latent(stored["deter"], one_hot(stored["stoch"], self.config.classes).flatten(-2))
 
     def _move(self, latent: Latent, action: Tensor) -> Tensor:
         """The next memory; ``action`` is already projected."""

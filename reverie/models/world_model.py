@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
-from reverie.functional.categorical import entropy, split_divergence
 from reverie.functional.symlog import symexp, symlog
+from reverie.models.gaussian_rssm import GaussianRSSM
 from reverie.models.rssm import RSSM, Latent, Observed, Policy, RSSMConfig
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.encoders import VectorInput
 from reverie.nets.layers import OneHot
 from reverie.nets.pyramid import ImageDecoder, ImageEncoder, PyramidConfig
-from reverie.nets.two_hot import ChanceHead, HeadConfig, TwoHotConfig, TwoHotHead
+from reverie.nets.two_hot import ChanceHead, HeadConfig, ScalarHead, ScalarHeadConfig
 
 Tensors = Mapping[str, Tensor]
 
@@ -35,6 +35,8 @@ class CodecConfig(PyramidConfig):
     """Fully connected layers for everything that is not an image."""
     units: int = Field(256, ge=1)
     """How wide they are."""
+    symlog: bool = True
+    """Press vectors by symlog; without it they are taken as they are."""
 
 
 class WorldModelConfig(ComponentConfig):
@@ -47,7 +49,7 @@ class WorldModelConfig(ComponentConfig):
     """From observations to the memory."""
     decoder: CodecConfig = CodecConfig()
     """From the memory back to observations."""
-    reward: TwoHotConfig = TwoHotConfig()
+    reward: ScalarHeadConfig = ScalarHeadConfig()
     """Predicts the reward."""
     continuation: HeadConfig = HeadConfig()
     """Predicts how much of the future is left."""
@@ -79,10 +81,11 @@ class WorldModel(nn.Module):
         self.config = config
         self.action_input = ActionInput(specs.action)
         self.encoder = Encoder(config.encoder, specs.observations)
-        self.rssm = RSSM(config.rssm, self.action_input.width, self.encoder.width)
+        rssm = RSSM if config.rssm.latents == "categorical" else GaussianRSSM
+        self.rssm = rssm(config.rssm, self.action_input.width, self.encoder.width)
         self.features = self.rssm.features
         self.decoder = Decoder(config.decoder, specs.observations, config.rssm)
-        self.reward = TwoHotHead(config.reward, self.features)
+        self.reward = ScalarHead(config.reward, self.features)
         self.continuation = ChanceHead(config.continuation, self.features)
 
     def initial(self, count: int) -> Latent:
@@ -104,10 +107,18 @@ class WorldModel(nn.Module):
         features = self.rssm.imagine(latent, act, uniform)
         return Dream(features, torch.stack(actions))
 
+    def dream(self, latent: Latent, policy: Policy, noise: Tensor) -> Tensor:
+        """Features (H + 1, N, F) that gradients flow through; the policy gives encoded actions (N, A)."""
+        return self.rssm.dream(latent, policy, noise)
+
     def predict(self, features: Tensor) -> Prediction:
         """Expected reward and chance to go on (discount included), without gradient."""
         with torch.no_grad():
-            return Prediction(self.reward(features).mean(), self.continuation(features).sigmoid())
+            return self.predict_through(features)
+
+    def predict_through(self, features: Tensor) -> Prediction:
+        """The same with the gradient of the features."""
+        return Prediction(self.reward(features).expectation(), self.continuation(features).sigmoid())
 
     def split(self, features: Tensor) -> Latent:
         """Features as the latent that they were made of."""
@@ -121,7 +132,7 @@ class WorldModel(nn.Module):
         """Per row (B, T); targets are the rows themselves."""
         latent, posterior = observed
         features = latent.features
-        dynamics, representation = split_divergence(posterior, self.rssm.prior(latent.deter), free_nats)
+        dynamics, representation = self.rssm.divergences(posterior, self.rssm.prior(latent.deter), free_nats)
         continues = (~rows["terminated"]).float() * discount
         return {
             "dynamics": dynamics,
@@ -134,12 +145,7 @@ class WorldModel(nn.Module):
     @torch.no_grad()
     def watch(self, observed: Observed) -> dict[str, Tensor]:
         """How much of the latent space is used."""
-        variables = self.config.rssm.stoch
-        usage = observed.posterior.flatten(0, 1).mean(0, keepdim=True)
-        return {
-            "posterior_entropy": entropy(observed.posterior).mean(),
-            "latent_perplexity": (entropy(usage)[0] / variables).exp(),
-        }
+        return self.rssm.usage(observed.posterior)
 
 
 class ActionInput(nn.Module):
@@ -164,6 +170,7 @@ class Encoder(nn.Module):
         super().__init__()
         images, others = split_observations(observations)
         self.image_keys, self.other_keys = list(images), list(others)
+        self.press = symlog if config.symlog else _as_it_is
         self.width = 0
         if others:
             self.inputs = VectorInput(others)
@@ -176,7 +183,7 @@ class Encoder(nn.Module):
 
     def forward(self, rows: Tensors) -> Tensor:
         flat = {key: rows[key].flatten(0, 1) for key in (*self.other_keys, *self.image_keys)}
-        parts = [self.layers(symlog(self.inputs(flat)))] if self.other_keys else []
+        parts = [self.layers(self.press(self.inputs(flat)))] if self.other_keys else []
         if self.image_keys:
             images = [flat[key] for key in self.image_keys]
             image = images[0] if len(images) == 1 else torch.cat(images, -1)
@@ -191,7 +198,8 @@ class Decoder(nn.Module):
     def __init__(self, config: CodecConfig, observations: Mapping[str, ObservationSpec], rssm: RSSMConfig) -> None:
         super().__init__()
         self.images, self.others = split_observations(observations)
-        latent = rssm.stoch * rssm.classes
+        self.is_pressed = config.symlog
+        latent = rssm.width
         if self.others:
             self.layers = make_dense(rssm.deter + latent, config.units, config.layers)
             self.output = make_linear(config.units, sum(spec.size for spec in self.others.values()))
@@ -206,14 +214,15 @@ class Decoder(nn.Module):
         total = latent.deter.new_zeros(shape.numel())
         for key, predicted in self._outputs(latent).items():
             target = rows[key].flatten(0, len(shape) - 1)
-            total = total + _loss_of(self._spec(key), predicted, target)
+            total = total + _loss_of(self._spec(key), predicted, target, self.is_pressed)
         return total.view(shape)
 
     @torch.no_grad()
     def observations(self, latent: Latent) -> dict[str, Tensor]:
         shape = latent.deter.shape[:-1]
         outputs = self._outputs(latent)
-        return {key: _shown(self._spec(key), output).unflatten(0, shape) for key, output in outputs.items()}
+        shown = {key: _shown(self._spec(key), output, self.is_pressed) for key, output in outputs.items()}
+        return {key: value.unflatten(0, shape) for key, value in shown.items()}
 
     def _outputs(self, latent: Latent) -> dict[str, Tensor]:
         """For each key what the network says (N, ...)."""
@@ -251,24 +260,29 @@ def common_size(images: Mapping[str, ObservationSpec]) -> tuple[int, int]:
     return height, width
 
 
-def _loss_of(spec: ObservationSpec, predicted: Tensor, target: Tensor) -> Tensor:
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def _loss_of(spec: ObservationSpec, predicted: Tensor, target: Tensor, is_pressed: bool) -> Tensor:
     if spec.kind == "image":
         return (predicted - target.float() / 255).square().flatten(1).sum(1)
     if spec.kind == "discrete":
         parts = zip(predicted.split(list(spec.classes), -1), target.reshape(len(target), -1).unbind(1), strict=True)
         return torch.stack([F.cross_entropy(logits, index, reduction="none") for logits, index in parts]).sum(0)
     scaled = target.float() / 255 if spec.dtype == "uint8" else target
-    return (predicted - symlog(scaled.reshape(len(scaled), -1))).square().sum(1)
+    flat = scaled.reshape(len(scaled), -1)
+    return (predicted - (symlog(flat) if is_pressed else flat)).square().sum(1)
 
 
-def _shown(spec: ObservationSpec, predicted: Tensor) -> Tensor:
+def _shown(spec: ObservationSpec, predicted: Tensor, is_pressed: bool) -> Tensor:
     """An output as the observation that it stands for."""
     if spec.kind == "image":
         return (predicted * 255).round().to(torch.uint8)
     if spec.kind == "discrete":
         indices = [logits.argmax(-1) for logits in predicted.split(list(spec.classes), -1)]
         return torch.stack(indices, 1).view(-1, *spec.shape)
-    shown = symexp(predicted)
+    shown = symexp(predicted) if is_pressed else predicted
     if spec.dtype == "uint8":
         shown = (shown * 255).round().clamp(0, 255).to(torch.uint8)
     return shown.view(-1, *spec.shape)

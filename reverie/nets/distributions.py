@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -25,6 +26,11 @@ class Categorical:
     def sample(self, noise: Tensor) -> Tensor:
         """``noise`` is uniform in [0, 1), one number per class (the Gumbel trick)."""
         return (self.log_probs - torch.log(-torch.log(noise + 1e-20) + 1e-20)).argmax(-1)
+
+    def through(self, noise: Tensor) -> Tensor:
+        """The sample one-hot (B, K), with the gradient of the probabilities."""
+        chances = self.log_probs.exp()
+        return F.one_hot(self.sample(noise), chances.shape[-1]) + (chances - chances.detach())
 
     def mode(self) -> Tensor:
         return self.log_probs.argmax(-1)
@@ -47,6 +53,11 @@ class MultiCategorical:
     def sample(self, noise: Tensor) -> Tensor:
         noises = noise.split(self.classes, -1)
         return self._join([part.sample(n) for part, n in zip(self.parts, noises, strict=True)])
+
+    def through(self, noise: Tensor) -> Tensor:
+        """The samples one-hot, side by side, with the gradient of the probabilities."""
+        noises = noise.split(self.classes, -1)
+        return torch.cat([part.through(n) for part, n in zip(self.parts, noises, strict=True)], -1)
 
     def mode(self) -> Tensor:
         return self._join([part.mode() for part in self.parts])
@@ -71,6 +82,10 @@ class Gaussian:
 
     def sample(self, noise: Tensor) -> Tensor:
         return self.mean + self.log_std.exp() * noise.reshape(self.mean.shape)
+
+    def through(self, noise: Tensor) -> Tensor:
+        """The sample as a vector that gradients flow through."""
+        return self.sample(noise).flatten(1)
 
     def mode(self) -> Tensor:
         return self.mean
@@ -107,4 +122,42 @@ class SquashedGaussian:
         return self.mean.tanh()
 
 
-Distribution = Categorical | MultiCategorical | Gaussian
+class TanhGaussian(SquashedGaussian):
+    """The same for actions (B, *shape), with densities of actions that were drawn before, and an entropy."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor, shape: Sequence[int]) -> None:
+        super().__init__(mean, log_std)
+        self.shape = tuple(shape)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        return super().sample(noise).unflatten(-1, self.shape)
+
+    def through(self, noise: Tensor) -> Tensor:
+        """The sample as a vector that gradients flow through."""
+        return super().sample(noise)
+
+    def mode(self) -> Tensor:
+        return super().mode().unflatten(-1, self.shape)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Actions at the very edge count as a little inside: there the density would be infinite."""
+        before = action.flatten(1).clamp(-_EDGE, _EDGE).atanh()
+        scaled = (before - self.mean) * torch.exp(-self.log_std)
+        return (-0.5 * scaled.square() - self.log_std - 0.5 * LOG_TWO_PI - _log_slope(before)).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """That of the normal variable, and what tanh takes away: an integral by the nodes of Gauss and Hermite."""
+        nodes, weights = (torch.as_tensor(part, dtype=self.mean.dtype) for part in _HERMITE)
+        at = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * (nodes * math.sqrt(2)).to(self.mean.device)
+        slope = (_log_slope(at) * weights.to(self.mean.device)).sum(-1) / math.sqrt(math.pi)
+        return (self.log_std + 0.5 * (1 + LOG_TWO_PI) + slope).sum(-1)
+
+
+def _log_slope(before: Tensor) -> Tensor:
+    """The logarithm of tanh's slope."""
+    return 2 * (math.log(2) - before - F.softplus(-2 * before))
+
+
+_EDGE = 1 - 1e-6
+_HERMITE = np.polynomial.hermite.hermgauss(16)
+Distribution = Categorical | MultiCategorical | Gaussian | TanhGaussian

@@ -62,10 +62,14 @@ class LaProp(FlatOptimizer):
 
 
 def step_together(
-    optimizers: Sequence[FlatOptimizer], loss: Tensor, learning_rate: float, parts: PartNorms | None = None
+    optimizers: Sequence[FlatOptimizer],
+    loss: Tensor,
+    learning_rates: Sequence[float],
+    parts: PartNorms | None = None,
+    max_grad_norm: float | None = None,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """One update of several optimisers by one backward pass; the norms of their gradients before clipping, and those of
-    the parts that are watched.
+    the parts that are watched. ``max_grad_norm`` bounds the gradient of each optimiser as a whole.
 
     With a rule that treats every number or tensor by itself this equals one optimiser over all of them.
     """
@@ -78,7 +82,9 @@ def step_together(
             parameter.grad.copy_(gradient)
     norms = [torch.linalg.vector_norm(optimizer.gradient) for optimizer in optimizers]
     with (parts or PartNorms({})).watch(optimizers[0].steps) as watched:
-        for optimizer in optimizers:
+        for optimizer, norm, rate in zip(optimizers, norms, learning_rates, strict=True):
+            if max_grad_norm is not None:
+                optimizer.gradient.mul_(torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0))
             optimizer.steps += 1
-            optimizer.move(learning_rate)
+            optimizer.move(rate)
     return norms, watched

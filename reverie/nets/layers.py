@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -63,6 +64,19 @@ def initialise(module: nn.Module, how: Initialiser) -> None:
 def _kaiming(weight: Tensor) -> Tensor:
     """He et al. 2015; torch's default for the slope of a leaky ReLU would make it narrower."""
     return nn.init.kaiming_uniform_(weight, nonlinearity="relu")
+
+
+@contextmanager
+def frozen(*modules: nn.Module) -> Iterator[None]:
+    """What is computed in this block has no gradient for the weights of these modules, but flows through them."""
+    learning = [weight for module in modules for weight in module.parameters() if weight.requires_grad]
+    for weight in learning:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in learning:
+            weight.requires_grad_(True)
 
 
 class OneHot(nn.Module):

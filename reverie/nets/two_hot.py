@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
@@ -20,9 +22,11 @@ class HeadConfig(Config):
     """How wide they are."""
 
 
-class TwoHotConfig(HeadConfig):
-    """A head for scalars of any size."""
+class ScalarHeadConfig(HeadConfig):
+    """A head for scalars."""
 
+    output: Literal["two_hot", "normal"] = "two_hot"
+    """As a distribution over bins, for scalars of any size, or as the mean of a normal one."""
     bins: int = Field(255, ge=2)
     """Bins, evenly spaced in symlog space from -20 to 20."""
 
@@ -38,6 +42,10 @@ class TwoHot:
         """The expected value (...), without gradient: targets are all that it is for."""
         return two_hot_mean(self.logits.detach(), self.bins)
 
+    def expectation(self) -> Tensor:
+        """The same with its gradient."""
+        return two_hot_mean(self.logits, self.bins)
+
     def of(self, entries: slice) -> TwoHot:
         """Some entries of the first axis."""
         return TwoHot(self.logits[entries], self.bins)
@@ -48,17 +56,40 @@ class TwoHot:
         return [two_hot_loss(self.logits, log_total, target, self.bins) for target in targets]
 
 
-class TwoHotHead(nn.Module):
+class Normal:
+    """A normal distribution of deviation 1 around ``location`` (...)."""
+
+    def __init__(self, location: Tensor) -> None:
+        self.location = location
+
+    def mean(self) -> Tensor:
+        return self.location.detach()
+
+    def expectation(self) -> Tensor:
+        return self.location
+
+    def of(self, entries: slice) -> Normal:
+        return Normal(self.location[entries])
+
+    def loss(self, *targets: Tensor) -> list[Tensor]:
+        """Half the squared error (...) with each of the targets (...)."""
+        return [0.5 * (self.location - target).square() for target in targets]
+
+
+class ScalarHead(nn.Module):
     """Features (..., F) to a scalar's distribution; starts at exactly 0."""
 
-    def __init__(self, config: TwoHotConfig, inputs: int) -> None:
+    def __init__(self, config: ScalarHeadConfig, inputs: int) -> None:
         super().__init__()
+        self.is_normal = config.output == "normal"
         self.layers = make_dense(inputs, config.units, config.layers)
-        self.output = make_linear(config.units if config.layers else inputs, config.bins, scale=0.0)
+        outputs = 1 if self.is_normal else config.bins
+        self.output = make_linear(config.units if config.layers else inputs, outputs, scale=0.0)
         self.register_buffer("bins", symexp_bins(config.bins), persistent=False)
 
-    def forward(self, features: Tensor) -> TwoHot:
-        return TwoHot(self.output(self.layers(features)), self.bins)
+    def forward(self, features: Tensor) -> TwoHot | Normal:
+        output = self.output(self.layers(features))
+        return Normal(output.squeeze(-1)) if self.is_normal else TwoHot(output, self.bins)
 
 
 class ChanceHead(nn.Module):

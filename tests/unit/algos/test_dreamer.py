@@ -169,7 +169,7 @@ def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
 def test_acting_sees_the_latents_that_learning_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Step by step with a carry, and all at once from replay: the same latents for the same noise."""
     agent = make()
-    monkeypatch.setattr(agent, "_uniform", lambda rng, *leading: torch.full((*leading, 3), 0.5))
+    monkeypatch.setattr(agent, "_noise", lambda rng, *leading: torch.full((*leading, 3), 0.5))
     batch = make_batch(agent)
     rng = make_generator(0)
     carry, seen = agent.initial_carry(2), []
@@ -287,7 +287,7 @@ def test_foreseeing_is_observing_and_then_dreaming_what_was_done(
     observations: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make(observations=OBSERVATIONS[observations])
-    monkeypatch.setattr(agent, "_uniform", lambda rng, *leading: torch.full((*leading, 3), 0.5))
+    monkeypatch.setattr(agent, "_noise", lambda rng, *leading: torch.full((*leading, 3), 0.5))
     rows, before = foreseen_rows(agent), all_weights(agent)
     starts = np.array([[0, 1], [0, 3], [1, 2]])
     found = agent.foresee(rows, starts, 2, make_generator(0))

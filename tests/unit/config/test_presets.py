@@ -113,3 +113,17 @@ def test_variants_must_be_a_mapping(toy: Path) -> None:
     (toy / "presets/env/Bad-v0.yaml").write_text("variants: [toy]\n")
     with pytest.raises(ConfigError, match="'variants' in the preset of Bad-v0"):
         compose("Bad-v0:toy", [])
+
+
+def test_an_algorithm_file_may_build_on_another(toy: Path) -> None:
+    (toy / "presets/algo").mkdir(parents=True, exist_ok=True)
+    (toy / "presets/algo/later.yaml").write_text("base: dreamer\nalgorithm.horizon: 77\n")
+    composed = compose("Acrobot-v1:later", [])
+    assert composed.tree["algorithm"]["kind"] == "dreamer"
+    assert composed.tree["algorithm"]["horizon"] == 77
+    assert composed.sources["algorithm.horizon"] == "./presets/algo/later.yaml"
+    assert composed.sources["algorithm.kind"] == "presets/algo/dreamer.yaml"
+    for wrong in ("nobody", "later"):
+        (toy / "presets/algo/wrong.yaml").write_text(f"base: {wrong}\n")
+        with pytest.raises(ConfigError, match="no algorithm file"):
+            compose("Acrobot-v1:wrong", [])

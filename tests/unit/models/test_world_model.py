@@ -14,13 +14,13 @@ from reverie.core.specs import ObservationSpec, Specs
 from reverie.functional.symlog import symlog
 from reverie.models.rssm import Latent, RSSMConfig
 from reverie.models.world_model import ActionInput, CodecConfig, WorldModel, WorldModelConfig
-from reverie.nets.two_hot import HeadConfig, TwoHotConfig
+from reverie.nets.two_hot import HeadConfig, ScalarHeadConfig
 from tests.unit.algos.batches import BOX, DISCRETE, MULTI_BINARY, MULTI_DISCRETE, OBSERVATIONS, random_rows
 
 CODEC = CodecConfig(depth=2, multipliers=(1, 2), layers=1, units=6)
 CONFIG = WorldModelConfig(
     rssm=RSSMConfig(deter=8, hidden=6, stoch=3, classes=4, blocks=2), encoder=CODEC, decoder=CODEC,
-    reward=TwoHotConfig(units=6, bins=9), continuation=HeadConfig(units=6),
+    reward=ScalarHeadConfig(units=6, bins=9), continuation=HeadConfig(units=6),
 )  # fmt: skip
 
 

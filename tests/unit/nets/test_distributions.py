@@ -10,7 +10,7 @@ import torch
 
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec
-from reverie.nets.distributions import Categorical, Gaussian, MultiCategorical
+from reverie.nets.distributions import Categorical, Gaussian, MultiCategorical, TanhGaussian
 from reverie.nets.heads import StateDependentHead, make_action_head
 
 
@@ -93,3 +93,38 @@ def test_heads_fit_their_action_space(spec: ActionSpec, shape: tuple[int, ...]) 
     assert tuple(policy.mode().shape) == shape
     assert policy.log_prob(action).shape == (5,)
     assert policy.entropy().shape == (5,)
+
+
+def test_tanh_gaussian_equals_torchs() -> None:
+    from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
+
+    mean, log_std = torch.tensor([[0.3, -1.0], [2.0, 0.0]]), torch.tensor([[-0.5, 0.2], [0.0, -1.0]])
+    ours = TanhGaussian(mean, log_std, (2,))
+    theirs = Independent(TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform()), 1)
+    action = ours.sample(torch.tensor([[0.1, -0.4], [0.5, 1.0]]))
+    torch.testing.assert_close(ours.log_prob(action), theirs.log_prob(action), rtol=1e-4, atol=1e-4)
+    torch.manual_seed(0)
+    drawn = theirs.sample((200_000,))
+    torch.testing.assert_close(ours.entropy(), -theirs.log_prob(drawn).mean(0), rtol=0.02, atol=0.02)
+    assert torch.isfinite(ours.log_prob(torch.tensor([[1.0, -1.0], [1.0, -1.0]]))).all()
+    torch.testing.assert_close(ours.mode(), mean.tanh())
+
+
+def test_samples_that_gradients_flow_through() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0]], requires_grad=True)
+    noise = torch.tensor([[0.5, 0.9999, 0.5]])
+    choice = Categorical(logits)
+    sample = choice.through(noise)
+    assert sample.tolist() == [[0.0, 1.0, 0.0]] == [[float(k == choice.sample(noise)) for k in range(3)]]
+    (slope,) = torch.autograd.grad((sample * torch.tensor([1.0, 0.0, 0.0])).sum(), logits)
+    chances = logits.detach().softmax(-1)[0]
+    torch.testing.assert_close(slope[0], chances[0] * (torch.tensor([1.0, 0.0, 0.0]) - chances))
+    pair = MultiCategorical(torch.zeros(2, 5), (2, 3), (2,))
+    numbers = torch.rand(2, 5, generator=torch.Generator().manual_seed(0))
+    one_hots = pair.through(numbers)
+    for column, part in enumerate(one_hots.split([2, 3], -1)):
+        assert torch.equal(part.argmax(-1), pair.sample(numbers)[:, column])
+    mean = torch.zeros(2, 2, 1, requires_grad=True)
+    through = Gaussian(mean, torch.zeros(2, 2, 1)).through(torch.ones(2, 2))
+    assert through.shape == (2, 2)
+    assert torch.autograd.grad(through.sum(), mean)[0].sum() == 4

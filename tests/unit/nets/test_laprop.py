@@ -78,7 +78,7 @@ def test_two_optimisers_stepped_together_equal_one() -> None:
     halves, parameters = [each[0] for each in together], [each[1][0] for each in together]
     for row in torch.as_tensor(numbers, dtype=torch.float32):
         whole[0].step((torch.cat(list(whole[1])) * row).square().sum(), 0.1)
-        step_together(halves, (torch.cat(parameters) * row).square().sum(), 0.1)
+        step_together(halves, (torch.cat(parameters) * row).square().sum(), [0.1, 0.1])
     assert torch.equal(torch.cat(list(whole[1])), torch.cat(parameters))
     assert [half.steps for half in halves] == [4, 4]
 

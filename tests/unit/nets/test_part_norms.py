@@ -23,7 +23,7 @@ def test_gradients_count_before_clipping_and_changes_after() -> None:
     one, two = nn.Linear(2, 1), nn.Linear(1, 1, bias=False)
     optimizers = [Plain(None, part.parameters()) for part in (one, two)]  # type: ignore[arg-type]
     loss = 3 * one.weight[0, 0] + 4 * one.bias[0] + 0.5 * two.weight[0, 0]
-    norms, watched = step_together(optimizers, loss, 0.1, PartNorms({"one": one, "two": two}))
+    norms, watched = step_together(optimizers, loss, [0.1, 0.1], PartNorms({"one": one, "two": two}))
     assert [float(norm) for norm in norms] == [5.0, 0.5]
     assert float(watched["grad_norm_one"]) == pytest.approx(5.0)
     assert float(watched["update_norm_one"]) == pytest.approx(0.1 * 2**0.5, rel=1e-5)
@@ -35,6 +35,6 @@ def test_it_looks_every_so_many_updates() -> None:
     part = nn.Linear(1, 1)
     optimizer = Plain(None, part.parameters())  # type: ignore[arg-type]
     parts = PartNorms({"part": part})
-    due = [bool(step_together([optimizer], part.weight.sum(), 0.1, parts)[1]) for _ in range(2 * EVERY)]
+    due = [bool(step_together([optimizer], part.weight.sum(), [0.1], parts)[1]) for _ in range(2 * EVERY)]
     assert [place for place, is_due in enumerate(due) if is_due] == [0, EVERY]
-    assert step_together([optimizer], torch.sum(part.weight), 0.1)[1] == {}
+    assert step_together([optimizer], torch.sum(part.weight), [0.1])[1] == {}

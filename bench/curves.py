@@ -1,0 +1,43 @@
+"""A picture of how each seed of a preset learned, for the docs: ``docs/images/curves/<spec>.svg``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).parent.parent / "docs" / "images" / "curves"
+_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "reverie", "axes.spines.top": False, "axes.spines.right": False}
+
+
+def read_curve(run: Path) -> tuple[list[int], list[float]]:
+    """Env steps and mean returns of a run's evaluations."""
+    lines = (json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines())
+    points = [(line["env_steps"], line["evaluate/return_mean"]) for line in lines if "evaluate/return_mean" in line]
+    return [steps for steps, _ in points], [score for _, score in points]
+
+
+def draw_curves(spec: str, runs: Sequence[Path], goal: float) -> Path | None:
+    """One line a seed and a dashed one at the goal; nothing if the runs were never evaluated."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    curves = [read_curve(run) for run in runs]
+    if not any(steps for steps, _ in curves):
+        return None
+    with matplotlib.rc_context(_SETTINGS):
+        figure, axes = pyplot.subplots(figsize=(6, 2.6), layout="constrained")
+        for number, (steps, scores) in enumerate(curves, 1):
+            axes.plot(steps, scores, linewidth=1.6, label=f"seed {number}")
+        axes.axhline(goal, color="0.5", linestyle="--", linewidth=1, label="to reach")
+        axes.set(title=spec, xlabel="env steps", ylabel="return")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.legend(frameon=False, fontsize=8)
+        path = FOLDER / f"{re.sub('[^A-Za-z0-9]+', '-', spec).strip('-')}.svg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+    return path

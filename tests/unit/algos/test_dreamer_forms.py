@@ -1,0 +1,181 @@
+"""The forms of Dreamer: what of them is a component, where their gradients go, and that the presets learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reverie.algos.dreamer import Dreamer
+from reverie.api import make_config
+from reverie.core.rng import make_generator
+from reverie.core.types import Clock, Mode
+from tests.unit.algos.batches import BOX, DISCRETE, column_of, random_rows
+from tests.unit.algos.test_dreamer import ACTIONS, SMALL, all_weights, learn, make, make_batch, weights
+
+GAUSSIAN = {**SMALL["model"], "rssm": {**SMALL["model"]["rssm"], "latents": "gaussian"}}
+NORMAL = {**GAUSSIAN, "reward": {"units": 6, "output": "normal"}}
+SMOOTH: dict[str, Any] = {
+    "model": NORMAL, "critic": {"layers": 1, "units": 6, "output": "normal"}, "dynamics_share": 1.0,
+    "entropy_weight": 0.0, "return_scale": {"kind": "none"}, "slow_targets": True,
+    "actor": {"layers": 1, "units": 6, "output_scale": 1.0, "distribution": "tanh_normal"},
+}  # fmt: skip
+
+
+def gaussian_batch(agent: Dreamer, seed: int = 0) -> Any:
+    batch = make_batch(agent, seed)
+    batch["note/stoch"] = make_generator(seed, "stoch").standard_normal((2, 6, 3)).astype(np.float32)
+    return batch
+
+
+def only_the_policy(agent: Dreamer) -> None:
+    none = dict.fromkeys(type(agent.config.loss_weights).model_fields, 0.0)
+    chosen = type(agent.config.loss_weights)(**{**none, "policy": 1.0})
+    agent.config = agent.config.model_copy(update={"loss_weights": chosen})
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_slope_of_dreams_reaches_the_actor_and_nobody_else(action: str, share: float) -> None:
+    agent = make(ACTIONS[action], dynamics_share=share, entropy_weight=0.0)
+    only_the_policy(agent)
+    agent.update(make_batch(agent), Clock(), make_generator(1, "noise"))
+    assert (agent.model_optimizer.gradient == 0).all()
+    assert all((weight.grad == 0).all() for weight in agent.critic.value.parameters())
+    assert all((weight.grad != 0).any() for weight in agent.actor.parameters())
+    assert all(weight.requires_grad for weight in (*agent.model.parameters(), *agent.critic.value.parameters()))
+    assert not any(weight.requires_grad for weight in agent.critic.slow.parameters())
+
+
+def test_the_model_learns_as_before_beside_it() -> None:
+    plain, sloped = make(replay_value_gradient=False), make(replay_value_gradient=False, dynamics_share=1.0)
+    learn(plain, make_batch(plain))
+    learn(sloped, make_batch(sloped))
+    assert torch.equal(weights(plain.model), weights(sloped.model))
+    assert not torch.equal(weights(plain.actor), weights(sloped.actor))
+
+
+def test_the_slope_is_what_small_changes_of_the_actor_show() -> None:
+    """Where latents, actions and heads are smooth, the gradient is a difference quotient.
+
+    With one step: in longer dreams the policy does not follow how features change what it does, as in the reference.
+    """
+    agent = make(BOX, **SMOOTH, imagine_steps=1)
+    for module in (agent.model, agent.actor, agent.critic):
+        module.double()
+    start = agent.observe(gaussian_batch_double(agent), make_generator(2)).flatten()
+
+    def gain() -> torch.Tensor:
+        return agent._dream_through(start, make_generator(3))[1].mean()
+
+    bias = agent.actor.output.bias
+    (slope,) = torch.autograd.grad(gain(), bias)
+    for place in range(len(bias)):
+        with torch.no_grad():
+            bias[place] += 1e-5
+            above = gain()
+            bias[place] -= 2e-5
+            below = gain()
+            bias[place] += 1e-5
+        assert float(slope[place]) == pytest.approx(float((above - below) / 2e-5), rel=1e-3, abs=1e-7)
+
+
+def gaussian_batch_double(agent: Dreamer) -> Any:
+    batch = gaussian_batch(agent)
+    return {key: value.astype(np.float64) if value.dtype == np.float32 else value for key, value in batch.items()}
+
+
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_gaussian_latents_learn_act_and_are_stored(action: str) -> None:
+    agent = make(ACTIONS[action], model=GAUSSIAN)
+    before = all_weights(agent)
+    update = agent.update(gaussian_batch(agent), Clock(), make_generator(1, "noise"))
+    assert all(np.isfinite(float(value)) for value in update.metrics.values())
+    assert update.write_back is not None
+    assert update.write_back.columns["note/stoch"].dtype == np.float32
+    assert not torch.equal(before, all_weights(agent))
+    now = column_of(random_rows(agent.specs, 3, 1))
+    now["previous_action"] = now.pop("action")
+    given, carry, _ = agent.act(now, agent.initial_carry(3), Clock(), make_generator(0), Mode.COLLECT)
+    assert given.shape == now["previous_action"].shape
+    assert carry["stoch"].shape == (3, 3)
+
+
+def test_normal_heads_are_half_the_squared_error() -> None:
+    agent = make(model=NORMAL, critic=SMOOTH["critic"])
+    head = agent.model.reward(torch.ones(2, agent.model.features))
+    (loss,) = head.loss(torch.tensor([1.0, 3.0]))
+    torch.testing.assert_close(loss, 0.5 * (head.mean() - torch.tensor([1.0, 3.0])).square())
+    assert head.expectation().requires_grad
+    assert not head.mean().requires_grad
+
+
+def test_rewards_can_be_pressed_by_tanh() -> None:
+    agent = make(reward_transform="tanh")
+    _, rows = agent._prepare(make_batch(agent))
+    np.testing.assert_allclose(rows["reward"], np.tanh(make_batch(agent)["reward"][:, 1:]), rtol=1e-6)
+
+
+def test_the_slow_value_may_move_seldom_and_give_the_targets() -> None:
+    agent = make(slow_every=3, slow_rate=1.0)
+    slow = weights(agent.critic.slow)
+    for count in range(1, 4):
+        learn(agent, make_batch(agent))
+        assert torch.equal(weights(agent.critic.slow), slow) == (count < 3)
+    assert torch.equal(weights(agent.critic.slow), weights(agent.critic.value))
+    plain, other = make(), make(slow_targets=True)
+    for each in (plain, other):
+        each.critic.slow.output.bias.data += torch.linspace(-1, 1, 9)
+    dreams = [each._dream(each.observe(make_batch(each), make_generator(2)).flatten(), 4, make_generator(3))
+              for each in (plain, other)]  # fmt: skip
+    returns = [each._dream_losses(dream)[1] for each, dream in zip((plain, other), dreams, strict=True)]
+    assert not torch.equal(*returns)
+
+
+def test_noise_is_added_while_collecting_only() -> None:
+    now = column_of(random_rows(make(BOX).specs, 50, 1))
+    now["previous_action"] = now.pop("action")
+    acts = {}
+    for noise in (0.0, 0.5):
+        agent = make(BOX, explore_noise=noise, actor={"layers": 1, "units": 6, "min_std": 1e-3, "max_std": 1.1e-3})
+        for mode in Mode:
+            acts[noise, mode] = agent.act(now, agent.initial_carry(50), Clock(), make_generator(0), mode)[0]
+    np.testing.assert_array_equal(acts[0.0, Mode.EVALUATE], acts[0.5, Mode.EVALUATE])
+    difference = acts[0.5, Mode.COLLECT] - acts[0.0, Mode.COLLECT]
+    assert 0.2 < difference.std() < 0.6
+    assert np.abs(acts[0.5, Mode.COLLECT]).max() <= 1
+
+
+def test_policy_and_value_may_learn_at_another_rate_and_be_clipped_as_a_whole() -> None:
+    adam = {"kind": "adam", "epsilon": 1.0}
+    still = make(optimizer=adam, behaviour_learning_rate=0.0)
+    model, behaviour = weights(still.model), weights(still.actor, still.critic.value)
+    learn(still, make_batch(still))
+    assert torch.equal(weights(still.actor, still.critic.value), behaviour)
+    assert not torch.equal(weights(still.model), model)
+    clipped = make(optimizer=adam, max_grad_norm=1e-3)
+    learn(clipped, make_batch(clipped))
+    for optimizer in (clipped.model_optimizer, clipped.behaviour_optimizer):
+        assert float(torch.linalg.vector_norm(optimizer.gradient)) == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("form", ["dreamer_v1", "dreamer_v2"])
+@pytest.mark.parametrize("action", [DISCRETE, BOX], ids=["discrete", "box"])
+def test_every_form_learns_its_model(form: str, action: Any) -> None:
+    """The same rows again and again: losses fall."""
+    config: Any = make_config(f"CartPole-v1:{form}", ["debug", "env.vector=sync", "backend.device=cpu"]).algorithm
+    settings = {**config.model_dump(), "learning_rate": 1e-2, "batch_size": 2, "batch_length": 5}
+    settings["model"]["rssm"] |= {"deter": 32, "hidden": 16, "stoch": 8, "classes": 4}
+    for part in ("encoder", "decoder", "reward", "continuation"):
+        settings["model"][part]["units"] = 16
+    specs = make(action).specs
+    agent = Dreamer(Dreamer.Config.model_validate(settings), specs, make_generator(0, "weights"))
+    rows = {key: value for key, value in make_batch(make(action)).items() if not key.startswith("note/")}
+    found = [agent.update_world_model(rows, Clock(), make_generator(seed)).metrics for seed in range(80)]
+    for name in ("loss_reconstruction", "loss_reward"):
+        first, last = (np.mean([float(entry[name]) for entry in part]) for part in (found[:5], found[-5:]))
+        assert last < 0.5 * first, name
+    both = agent.update(rows, Clock(), make_generator(0)).metrics
+    assert all(np.isfinite(float(value)) for value in both.values())

@@ -1,0 +1,55 @@
+"""Values for kinds of tasks, put on top of an env of that kind: every file makes a valid run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reverie.config import presets
+from reverie.config.checks import check_config
+from reverie.config.compose import compose
+from reverie.config.resolve import resolve_numbers
+from reverie.config.schema import RunConfig
+from reverie.config.validate import load_config
+
+KINDS = {
+    "classic": ("Acrobot-v1", 32), "dmc_proprio": ("dmc/walker_walk", 1024), "dmc_vision": ("dmc/walker_walk", 256),
+    "atari100k": ("ALE/Pong-v5", 256), "atari": ("ALE/Pong-v5", 32), "crafter": ("Crafter/Reward", 512),
+    "minigrid": ("MiniGrid-Empty-8x8-v0", 128), "memory_maze": ("MemoryMaze-9x9-v0", 32),
+    "procgen": ("procgen-coinrun-v0", 64), "minecraft": ("MinecraftDiamond-v0", 32),
+}  # fmt: skip
+"""An env of each kind, and the train_ratio of its values."""
+
+
+def make(kind: str, *more: str) -> RunConfig:
+    composed = compose(f"{KINDS[kind][0]}:dreamer", [kind, *more])
+    config = load_config(resolve_numbers(composed.tree, composed.sources), composed.sources)
+    check_config(config, composed.sources)
+    return config
+
+
+def test_every_file_is_covered() -> None:
+    assert {name for name in presets.preset_names() if name.startswith("dreamer/")} == {f"dreamer/{k}" for k in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_make_a_valid_run(kind: str) -> None:
+    config = make(kind)
+    learn = config.phases[1]
+    assert next(hook for hook in learn.hooks if hook.name == "update").train_ratio == KINDS[kind][1]
+    assert config.buffers["main"].capacity >= 100_000  # type: ignore[attr-defined]
+
+
+def test_sizes_and_debug_go_on_top() -> None:
+    algorithm: Any = make("dmc_vision", "size25m").algorithm
+    assert algorithm.model.rssm.deter == 3072
+    tiny: Any = make("crafter", "debug").algorithm
+    assert (tiny.model.rssm.deter, tiny.critic.bins) == (8, 5)
+
+
+def test_what_an_env_shows_is_chosen_with_its_kind() -> None:
+    assert make("dmc_vision").env.kwargs == {"proprio": False, "image": True}
+    wrappers: Any = make("atari").env.wrappers
+    assert [wrapper.kind for wrapper in wrappers] == ["grayscale", "resize"]
+    assert wrappers[1].height == 96
