@@ -274,9 +274,12 @@ class Dreamer:
         ``slope`` are the same returns with a gradient, if the policy is to follow it.
         """
         features = dream.features
-        value = self.critic(features)
+        value = self.critic(features[:-1])
         with torch.no_grad():
-            expected = self.critic.slow_mean(features) if self.config.slow_targets else value.mean()
+            if self.config.slow_targets:
+                expected = self.critic.slow_mean(features)
+            else:
+                expected = torch.cat([value.mean(), self.critic.mean(features[-1:])])
             prediction = self.model.predict(features)
             reward, going_on = prediction.reward[1:], prediction.continuation
             returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
@@ -291,7 +294,7 @@ class Dreamer:
         gain = log_prob * advantage
         if slope is not None:
             gain = torch.lerp(gain, slope / scale, self.config.dynamics_share)
-        to_return, to_slow = value.of(slice(0, -1)).loss(returns, slow)
+        to_return, to_slow = value.loss(returns, slow)
         losses = {
             "policy": -weight * (gain + self.config.entropy_weight * entropy),
             "value": weight * (to_return + self.config.slow_weight * to_slow),

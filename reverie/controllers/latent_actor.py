@@ -17,7 +17,7 @@ from reverie.core.types import Array, random_array
 from reverie.functional.categorical import mix_uniform
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian
-from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot
+from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot, in_parts
 
 _STD_SHIFT = 2.0
 """Deviations start near their largest."""
@@ -95,9 +95,13 @@ class LatentCritic(nn.Module):
     def forward(self, features: Tensor) -> TwoHot | Normal:
         return self.value(features)
 
-    @torch.no_grad()
+    def mean(self, features: Tensor) -> Tensor:
+        """The expected value (...), without gradient."""
+        return in_parts(lambda part: self.value(part).mean(), features)
+
     def slow_mean(self, features: Tensor) -> Tensor:
-        return self.slow(features).mean()
+        """What the slow copy expects (...), without gradient."""
+        return in_parts(lambda part: self.slow(part).mean(), features)
 
     @torch.no_grad()
     def follow(self, rate: float) -> None:

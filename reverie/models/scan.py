@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from reverie.functional.categorical import draw_one_hot
 from reverie.nets.blocks import NORM_EPSILON
 
 
@@ -138,13 +139,13 @@ class _Scan:
         latents = torch.empty_like(self.before)
         chances = latents.new_empty(self.num_steps, self.count, self.classes, self.variables)
         deters, stochs = self._blockwise(latents[..., : self.width]), latents[..., self.width :].view_as(chances)
-        latent, draw = self.inputs.start, _Draw(chances[0])
+        latent = self.inputs.start
         for step in range(self.num_steps):
             torch.mul(latent, self.inputs.keep[step], out=self.before[step])
             latent = latents[step]
             self._move(step, deters[step])
             self._guess(step, latent[:, : self.width], chances[step])
-            draw(chances[step], self.inputs.uniform[step], stochs[step])
+            stochs[step].copy_(draw_one_hot(chances[step], self.inputs.uniform[step]))
         return latents, chances
 
     def _move(self, step: int, after: Tensor) -> None:
@@ -240,16 +241,3 @@ class _Scan:
     def _blockwise(self, x: Tensor) -> Tensor:
         """A view (..., k, N, D / k) of (..., N, D)."""
         return x.unflatten(-1, (self.blocks, -1)).transpose(-3, -2)
-
-
-class _Draw:
-    """One-hot samples (B, K, S) by the inverse of the distribution function, with little more than a running sum."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.is_above = F.pad(torch.zeros_like(like), (0, 0, 1, 0))  # whether the noise is above each edge of a class
-        self.is_above[:, 0] = 1
-
-    def __call__(self, chance: Tensor, uniform: Tensor, out: Tensor) -> None:
-        inner = chance[:, :-1].cumsum(1)
-        torch.le(inner, uniform.unsqueeze(1), out=self.is_above[:, 1:-1])
-        torch.sub(self.is_above[:, :-1], self.is_above[:, 1:], out=out)

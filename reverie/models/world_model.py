@@ -23,7 +23,7 @@ from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.encoders import VectorInput
 from reverie.nets.layers import OneHot
 from reverie.nets.pyramid import ImageDecoder, ImageEncoder, PyramidConfig
-from reverie.nets.two_hot import ChanceHead, HeadConfig, ScalarHead, ScalarHeadConfig
+from reverie.nets.two_hot import ChanceHead, HeadConfig, ScalarHead, ScalarHeadConfig, in_parts
 
 Tensors = Mapping[str, Tensor]
 
@@ -113,8 +113,8 @@ class WorldModel(nn.Module):
 
     def predict(self, features: Tensor) -> Prediction:
         """Expected reward and chance to go on (discount included), without gradient."""
-        with torch.no_grad():
-            return self.predict_through(features)
+        reward = in_parts(lambda part: self.reward(part).mean(), features)
+        return Prediction(reward, in_parts(lambda part: self.continuation(part).sigmoid(), features))
 
     def predict_through(self, features: Tensor) -> Prediction:
         """The same with the gradient of the features."""
