@@ -49,7 +49,7 @@ def test_dying_in_the_middle_of_saving_changes_nothing(tmp_path: Path) -> None:
     assert_equal_runs(api.find("@last", tmp_path / "stormy").path, calm)
 
 
-def die_at_disk_operation(number: int, words: tuple[str, ...], runs_dir: Path, steps: int) -> bool:
+def die_at_disk_operation(number: int, words: tuple[str, ...], runs_dir: Path, steps: int | None) -> bool:
     """Begin or continue the run in a child that kills itself there; False if it came to its end before."""
     child = os.fork()
     if child == 0:
