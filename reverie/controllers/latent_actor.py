@@ -54,7 +54,10 @@ class LatentActor(nn.Module):
         self.output = make_linear(config.units if config.layers else inputs, outputs, config.output_scale)
 
     def forward(self, features: Tensor) -> Distribution:
-        output = self.output(self.layers(features))
+        return self.distribution(self.output(self.layers(features)))
+
+    def distribution(self, output: Tensor) -> Distribution:
+        """What the network's output (N, ...) stands for."""
         if self.is_continuous:
             make = self._tanh_gaussian if self.config.distribution == "tanh_normal" else self._gaussian
             return make(*output.chunk(2, -1))
