@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Level = Literal["info", "warning", "error"]
 WARM_UP_LINES = 5
 """Lines from which the usual size of a gradient is learnt."""
+HARMLESS_NORM = 0.1
+"""Gradients below this may grow as they like: those of heads that begin at zero do."""
 SMALL_LOSS = 0.01
 """A value loss below this share of the highest one is no trouble any more."""
 FEWEST_EVALUATIONS = 3
@@ -165,7 +167,7 @@ class GrowingGradient(GradientRule):
 
     def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
         usual = math.exp(watch.number) if watch.number is not None else value
-        if watch.count >= WARM_UP_LINES and value > self.bound * usual:
+        if watch.count >= WARM_UP_LINES and value > max(self.bound * usual, HARMLESS_NORM):
             return f"the gradient norm is {value:.3g}, {value / usual:,.0f} times what it was before"
         if value > 0:
             logarithm, count = math.log(value), min(watch.count, 4 * WARM_UP_LINES)

@@ -87,6 +87,7 @@ def test_a_gradient_is_compared_with_what_was_usual() -> None:
     calm = [1.0, 2.0, 0.5, 1.0, 1.0]
     assert alerts(series("update/grad_norm", *calm, 90.0, 90.0)) == []
     assert alerts(series("update/grad_norm", *calm, 150.0, 150.0)) == [(70, "gradient_growth")]
+    assert alerts(series("update/grad_norm", *(value * 1e-6 for value in calm), 0.09)) == []
     assert alerts(series("update/grad_norm", 1.0, 150.0, 150.0)) == [], "too early to know what is usual"
     assert alerts(series("update/grad_norm", *[1000.0] * 9)) == [], "large is not the same as growing"
 
