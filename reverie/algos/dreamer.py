@@ -480,7 +480,7 @@ def _report(losses: Mapping[str, Tensor], metrics: Mapping[str, Tensor]) -> dict
 
 
 def _check_actions(specs: Specs) -> None:
-    if specs.action.kind == "continuous" and not specs.action.is_scaled:
+    if any(part.kind == "continuous" and not part.is_scaled for part in specs.action.parts or (specs.action,)):
         raise ConfigError(
             "Dreamer needs bounded actions; this env's bounds are infinite.",
             "Wrap the env with gymnasium.wrappers.RescaleAction, or try ppo.",

@@ -16,7 +16,7 @@ from reverie.core.specs import ActionSpec
 from reverie.core.types import Array, random_array
 from reverie.functional.categorical import mix_uniform
 from reverie.nets.blocks import make_dense, make_linear
-from reverie.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical, TanhGaussian
+from reverie.nets.distributions import Categorical, Distribution, Gaussian, Joint, MultiCategorical, TanhGaussian
 from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot, in_parts
 
 _STD_SHIFT = 2.0
@@ -48,9 +48,10 @@ class LatentActor(nn.Module):
         super().__init__()
         self.config = config
         self.action = action
-        self.is_continuous = action.kind == "continuous"
+        self.parts = action.parts or (action,)
         self.layers = make_dense(inputs, config.units, config.layers)
-        outputs = action.size * (2 if self.is_continuous else 1)
+        self.outputs = [part.size * (2 if part.kind == "continuous" else 1) for part in self.parts]
+        outputs = sum(self.outputs)
         self.output = make_linear(config.units if config.layers else inputs, outputs, config.output_scale)
 
     def forward(self, features: Tensor) -> Distribution:
@@ -58,33 +59,44 @@ class LatentActor(nn.Module):
 
     def distribution(self, output: Tensor) -> Distribution:
         """What the network's output (N, ...) stands for."""
-        if self.is_continuous:
+        if not self.action.parts:
+            return self._distribution(self.action, output)
+        columns = zip(self.parts, output.split(self.outputs, -1), strict=True)
+        made = [self._distribution(part, own) for part, own in columns]
+        return Joint(made, [part.size for part in self.parts], [part.width for part in self.parts])
+
+    def _distribution(self, action: ActionSpec, output: Tensor) -> Distribution:
+        if action.kind == "continuous":
             make = self._tanh_gaussian if self.config.distribution == "tanh_normal" else self._gaussian
-            return make(*output.chunk(2, -1))
-        if self.action.kind == "discrete":
+            return make(action.shape, *output.chunk(2, -1))
+        if action.kind == "discrete":
             return Categorical(self._mixed(output))
-        parts = [self._mixed(part) for part in output.split(list(self.action.classes), -1)]
-        return MultiCategorical(torch.cat(parts, -1), self.action.classes, self.action.shape)
+        parts = [self._mixed(part) for part in output.split(list(action.classes), -1)]
+        return MultiCategorical(torch.cat(parts, -1), action.classes, action.shape)
 
     def draw_noise(self, rng: np.random.Generator, *leading: int) -> Array:
-        """What :meth:`forward`'s distributions take as noise."""
-        shape = (*leading, self.action.size)
-        return random_array(rng, *shape) if self.is_continuous else rng.random(shape, dtype=np.float32)
+        """What :meth:`forward`'s distributions take as noise: normal for numbers, uniform for choices."""
+        drawn = [
+            random_array(rng, *leading, part.size)
+            if part.kind == "continuous"
+            else rng.random((*leading, part.size), dtype=np.float32)
+            for part in self.parts
+        ]
+        return drawn[0] if len(drawn) == 1 else np.concatenate(drawn, -1)
 
     def _mixed(self, logits: Tensor) -> Tensor:
         return mix_uniform(logits.unsqueeze(-1), self.config.unimix).squeeze(-1).log() if self.config.unimix else logits
 
-    def _gaussian(self, mean: Tensor, spread: Tensor) -> Gaussian:
+    def _gaussian(self, shape: tuple[int, ...], mean: Tensor, spread: Tensor) -> Gaussian:
         low, high = self.config.min_std, self.config.max_std
         std = (high - low) * torch.sigmoid(spread + _STD_SHIFT) + low
-        shape = self.action.shape
         return Gaussian(mean.tanh().unflatten(-1, shape), std.log().unflatten(-1, shape))
 
-    def _tanh_gaussian(self, mean: Tensor, spread: Tensor) -> TanhGaussian:
+    def _tanh_gaussian(self, shape: tuple[int, ...], mean: Tensor, spread: Tensor) -> TanhGaussian:
         """As in the first Dreamer: means stay within 5, where tanh is flat."""
         start = math.log(math.expm1(self.config.max_std))
         std = F.softplus(spread + start) + self.config.min_std
-        return TanhGaussian(_MEAN_BOUND * torch.tanh(mean / _MEAN_BOUND), std.log(), self.action.shape)
+        return TanhGaussian(_MEAN_BOUND * torch.tanh(mean / _MEAN_BOUND), std.log(), shape)
 
 
 class LatentCritic(nn.Module):

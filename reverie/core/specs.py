@@ -17,7 +17,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.types import Array, Row
 
 ObservationKind = Literal["image", "vector", "discrete"]
-ActionKind = Literal["discrete", "continuous", "multi_discrete", "multi_binary"]
+ActionKind = Literal["discrete", "continuous", "multi_discrete", "multi_binary", "mixed"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,11 @@ class ObservationSpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """The action as the agent gives it. ``classes`` for discrete kinds; ``low`` and ``high`` for continuous."""
+    """The action as the agent gives it. ``classes`` for discrete kinds; ``low`` and ``high`` for continuous.
+
+    A ``mixed`` one (a Dict or Tuple space) is one vector of float32 in which its ``parts`` lie side by side, choices as
+    whole numbers.
+    """
 
     kind: ActionKind
     shape: tuple[int, ...]
@@ -46,15 +50,25 @@ class ActionSpec:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     start: tuple[int, ...] = ()
+    parts: tuple[ActionSpec, ...] = ()
 
     @property
     def size(self) -> int:
         """How many numbers a network puts out for it."""
-        return sum(self.classes) if self.classes else int(np.prod(self.shape))
+        if self.parts:
+            return sum(part.size for part in self.parts)
+        return sum(self.classes) if self.classes else self.width
+
+    @property
+    def width(self) -> int:
+        """How many numbers it is made of."""
+        return int(np.prod(self.shape))
 
     @property
     def is_scaled(self) -> bool:
-        """Whether the agent's [-1, 1] is mapped onto finite bounds."""
+        """Whether the agent's [-1, 1] is mapped onto finite bounds, in every part that has numbers."""
+        if self.parts:
+            return all(part.is_scaled or bool(part.classes) for part in self.parts)
         return self.kind == "continuous" and bool(np.all(np.isfinite(self.low) & np.isfinite(self.high)))
 
     def zeros(self, *leading: int) -> Array:
@@ -62,6 +76,9 @@ class ActionSpec:
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """Uniform random actions for ``count`` envs (unbounded ones: standard normal)."""
+        if self.parts:
+            drawn = [part.sample(rng, count).reshape(count, -1) for part in self.parts]
+            return np.concatenate(drawn, axis=1).astype(self.dtype)
         if self.kind == "continuous":
             draw = rng.uniform(-1, 1, (count, *self.shape)) if self.is_scaled else None
             noise = draw if draw is not None else rng.standard_normal((count, *self.shape))
@@ -85,8 +102,12 @@ class Specs:
         def tuples(values: dict[str, Any]) -> dict[str, Any]:
             return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
+        def action(values: dict[str, Any]) -> ActionSpec:
+            parts = tuple(action(part) for part in values.get("parts", ()))
+            return ActionSpec(**{**tuples(values), "parts": parts})
+
         observations = {key: ObservationSpec(**tuples(spec)) for key, spec in data["observations"].items()}
-        return cls(observations, ActionSpec(**tuples(data["action"])), data["max_episode_steps"])
+        return cls(observations, action(data["action"]), data["max_episode_steps"])
 
 
 def read_specs(env: gym.Env[Any, Any], max_episode_steps: int | None = None) -> Specs:
@@ -159,7 +180,10 @@ def _action(space: gym.Space[Any]) -> ActionSpec:
     if isinstance(space, gym.spaces.Box):
         low, high = (tuple(float(x) for x in side.ravel()) for side in (space.low, space.high))
         return ActionSpec("continuous", space.shape, "float32", low=low, high=high)
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        parts = tuple(_action(leaf) for _, leaf in _leaves("", space))
+        return ActionSpec("mixed", (sum(part.width for part in parts),), "float32", parts=parts)
     raise ConfigError(
         f"Actions of a {type(space).__name__} space are not supported.",
-        "Wrap the env so that it takes Box, Discrete, MultiDiscrete or MultiBinary actions.",
+        "Wrap the env so that it takes Box, Discrete, MultiDiscrete or MultiBinary actions, or Dict and Tuple of them.",
     )

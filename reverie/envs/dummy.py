@@ -16,7 +16,7 @@ from gymnasium import spaces
 from reverie.core.types import Array, Row
 
 ObservationChoice = Literal["vector", "image", "dict", "tuple", "discrete"]
-ActionChoice = Literal["discrete", "continuous", "unbounded", "multi_discrete", "multi_binary"]
+ActionChoice = Literal["discrete", "continuous", "unbounded", "multi_discrete", "multi_binary", "mixed"]
 
 EPISODE, STEP, ACTION, CHECKSUM = range(4)
 """The places of the four numbers that :class:`CountingEnv` shows."""
@@ -92,6 +92,9 @@ class CountingEnv(gym.Env[Any, Any]):
             return float(np.ravel_multi_index(tuple(action - self.start), tuple(self.action_space.nvec)))
         if isinstance(self.action_space, spaces.MultiBinary):
             return float(action @ np.array([1, 2, 4]))
+        if isinstance(self.action_space, spaces.Dict):
+            move, bits = action["buttons"]
+            return float(8 * (move - self.start) + bits @ np.array([1, 2, 4]) + action["force"][0])
         return float(action[0])
 
     def _observe(self) -> Any:
@@ -142,12 +145,15 @@ def _observation_space(kind: ObservationChoice, length: int) -> spaces.Space[Any
 
 
 def _action_space(kind: ActionChoice, start: int) -> spaces.Space[Any]:
+    force = spaces.Box(np.array([-2, 0], np.float32), np.array([6, 1], np.float32))
+    buttons = spaces.Tuple((spaces.Discrete(4, start=start), spaces.MultiBinary(3)))
     choices: dict[str, spaces.Space[Any]] = {
         "discrete": spaces.Discrete(4, start=start),
-        "continuous": spaces.Box(np.array([-2, 0], np.float32), np.array([6, 1], np.float32)),
+        "continuous": force,
         "unbounded": spaces.Box(-np.inf, np.inf, (2,), np.float32),
         "multi_discrete": spaces.MultiDiscrete([3, 4], start=np.array([start, start])),
         "multi_binary": spaces.MultiBinary(3),
+        "mixed": spaces.Dict({"buttons": buttons, "force": force}),
     }
     return choices[kind]
 

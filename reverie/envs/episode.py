@@ -151,6 +151,8 @@ def as_action_list(spec: ActionSpec, actions: Array) -> list[Any]:
 
 def make_action_map(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Any], Any]:
     """How an action of the agent becomes one of the env's space."""
+    if spec.parts:
+        return _map_parts(spec, space)
     if isinstance(space, gym.spaces.Discrete):
         start = int(space.start)
         return lambda action: int(action) + start
@@ -163,6 +165,25 @@ def make_action_map(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Any], 
         assert isinstance(space, gym.spaces.Box)
         return _scale_to(space)
     return lambda action: action.astype(space.dtype)
+
+
+def _map_parts(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Array], Any]:
+    """A vector of parts side by side onto a Dict or Tuple space, whose leaves come in the order of the parts."""
+    ends = np.cumsum([part.width for part in spec.parts]).tolist()
+    places = iter([(part, slice(end - part.width, end)) for part, end in zip(spec.parts, ends, strict=True)])
+
+    def make(space: gym.Space[Any]) -> Callable[[Array], Any]:
+        if isinstance(space, gym.spaces.Dict):
+            inner = {key: make(sub) for key, sub in space.spaces.items()}
+            return lambda action: {key: to_env(action) for key, to_env in inner.items()}
+        if isinstance(space, gym.spaces.Tuple):
+            ordered = [make(sub) for sub in space.spaces]
+            return lambda action: tuple(to_env(action) for to_env in ordered)
+        part, place = next(places)
+        to_leaf = make_action_map(part, space)
+        return lambda action: to_leaf(action[place].reshape(part.shape).astype(part.dtype))
+
+    return make(space)
 
 
 def _scale_to(space: gym.spaces.Box) -> Callable[[Array], Array]:

@@ -31,6 +31,8 @@ class NativeVector:
         check_native(config)
         self.num_envs = num_envs
         self.specs = make_specs(config)
+        if self.specs.action.parts:
+            raise ConfigError("Native vectors do not take actions of several kinds.", "Set env.vector=sync.")
         self.crashes = 0
         self._env = gym.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **config.kwargs)
         check_autoreset(self._env, config.id)

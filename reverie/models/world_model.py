@@ -155,12 +155,18 @@ class ActionInput(nn.Module):
         super().__init__()
         self.shape_length = len(action.shape)
         self.one_hot = OneHot(action.classes) if action.classes else None
+        self.parts = nn.ModuleList(map(ActionInput, action.parts))
+        self.widths = [part.width for part in action.parts]
+        self.part_shapes = [part.shape for part in action.parts]
         self.width = action.size
 
     def forward(self, action: Tensor) -> Tensor:
         leading = action.shape[: action.ndim - self.shape_length]
+        if self.widths:
+            columns = zip(self.parts, self.part_shapes, action.split(self.widths, -1), strict=True)
+            return torch.cat([part(own.reshape(*leading, *shape)) for part, shape, own in columns], -1)
         flat = action.reshape(leading.numel(), -1)
-        return (flat if self.one_hot is None else self.one_hot(flat)).view(*leading, self.width)
+        return (flat if self.one_hot is None else self.one_hot(flat.long())).view(*leading, self.width)
 
 
 class Encoder(nn.Module):

@@ -153,6 +153,47 @@ class TanhGaussian(SquashedGaussian):
         return (self.log_std + 0.5 * (1 + LOG_TWO_PI) + slope).sum(-1)
 
 
+class Joint:
+    """Independent parts of an action (B, W) that lie side by side; choices are whole numbers among the others.
+
+    ``sizes`` are the numbers that each part takes of the noise, ``widths`` those that it takes of the action.
+    """
+
+    def __init__(self, parts: Sequence[Distribution], sizes: Sequence[int], widths: Sequence[int]) -> None:
+        self.parts, self.sizes, self.widths = parts, list(sizes), list(widths)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        drawn = zip(self.parts, noise.split(self.sizes, -1), strict=True)
+        return self._join([part.sample(own) for part, own in drawn])
+
+    def through(self, noise: Tensor) -> Tensor:
+        """Encoded samples side by side, with gradients."""
+        drawn = zip(self.parts, noise.split(self.sizes, -1), strict=True)
+        return torch.cat([part.through(own) for part, own in drawn], -1)
+
+    def mode(self) -> Tensor:
+        return self._join([part.mode() for part in self.parts])
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        columns = zip(self.parts, action.split(self.widths, -1), strict=True)
+        return torch.stack([part.log_prob(_as_given(part, own)) for part, own in columns]).sum(0)
+
+    def entropy(self) -> Tensor:
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+    def _join(self, columns: Sequence[Tensor]) -> Tensor:
+        return torch.cat([column.reshape(len(column), -1).float() for column in columns], -1)
+
+
+def _as_given(part: Distribution, action: Tensor) -> Tensor:
+    """A stretch (B, W) of a joint action as the part gave it."""
+    if isinstance(part, Categorical):
+        return action[:, 0].long()
+    if isinstance(part, MultiCategorical):
+        return action.long().reshape(-1, *part.shape)
+    return action.reshape(-1, *part.mode().shape[1:])
+
+
 def _log_slope(before: Tensor) -> Tensor:
     """The logarithm of tanh's slope."""
     return 2 * (math.log(2) - before - F.softplus(-2 * before))
@@ -160,4 +201,4 @@ def _log_slope(before: Tensor) -> Tensor:
 
 _EDGE = 1 - 1e-6
 _HERMITE = np.polynomial.hermite.hermgauss(16)
-Distribution = Categorical | MultiCategorical | Gaussian | TanhGaussian
+Distribution = Categorical | MultiCategorical | Gaussian | TanhGaussian | Joint

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from reverie.core.errors import ConfigError
 from reverie.core.specs import ActionSpec
 from reverie.core.types import Array, random_array
 from reverie.nets.distributions import Categorical, Distribution, Gaussian, MultiCategorical
@@ -101,6 +102,11 @@ def make_action_head(
     features: int, action: ActionSpec, state_dependent: bool = False, initial_log_std: float = 0.0
 ) -> ActionHead:
     """The head that fits the action space."""
+    if action.parts:
+        raise ConfigError(
+            "Actions of several kinds at once (a Dict or Tuple space) are not supported by this algorithm.",
+            "Try dreamer, or wrap the env so that its actions are of one kind.",
+        )
     if action.kind != "continuous":
         return DiscreteHead(features, action)
     head = StateDependentHead if state_dependent else GaussianHead

@@ -190,8 +190,8 @@ class LowEntropy(Rule):
 
     def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
         action = self.task.action
-        if 2 * line["env_steps"] > self.task.horizon_steps:
-            return None  # late in a run a sure policy is what one hopes for
+        if 2 * line["env_steps"] > self.task.horizon_steps or action.parts:
+            return None  # late in a run a sure policy is what one hopes for; of mixed kinds there is no common scale
         if action.kind == "continuous":
             deviation = math.exp(min(value / max(1, action.size) - _GAUSSIAN_ENTROPY, 0.0))
             text = f"the policy hardly explores any more: actions deviate by {deviation:.2g} (below {self.bound:g})"

@@ -21,6 +21,9 @@ DISCRETE = ActionSpec("discrete", (), "int64", (3,))
 BOX = ActionSpec("continuous", (2,), "float32", low=(-1.0, -1.0), high=(1.0, 1.0))
 UNBOUNDED = ActionSpec("continuous", (2,), "float32", low=(-np.inf,) * 2, high=(np.inf,) * 2)
 MULTI_DISCRETE = ActionSpec("multi_discrete", (2,), "int64", (3, 4))
+MIXED_ACTION = ActionSpec(
+    "mixed", (6,), "float32", parts=(DISCRETE, BOX, ActionSpec("multi_discrete", (3,), "int64", (2, 4, 3)))
+)
 MULTI_BINARY = ActionSpec("multi_binary", (3,), "int64", (2, 2, 2))
 
 

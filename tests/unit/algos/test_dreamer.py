@@ -17,6 +17,7 @@ from reverie.core.types import Clock, Mode, Row
 from tests.unit.algos.batches import (
     BOX,
     DISCRETE,
+    MIXED_ACTION,
     MULTI_BINARY,
     MULTI_DISCRETE,
     OBSERVATIONS,
@@ -36,7 +37,8 @@ SMALL: dict[str, Any] = {
     "actor": {"layers": 1, "units": 6, "output_scale": 1.0}, "critic": {"layers": 1, "units": 6, "bins": 9},
     "optimizer": {"kind": "laprop", "warmup": 0},
 }  # fmt: skip
-ACTIONS = {"discrete": DISCRETE, "box": BOX, "multi_discrete": MULTI_DISCRETE, "multi_binary": MULTI_BINARY}
+ACTIONS = {"discrete": DISCRETE, "box": BOX, "multi_discrete": MULTI_DISCRETE, "multi_binary": MULTI_BINARY,
+           "mixed": MIXED_ACTION}  # fmt: skip
 
 
 def make(action: ActionSpec = DISCRETE, observations: Any = VECTOR, **settings: Any) -> Dreamer:

@@ -31,6 +31,14 @@ ACTIONS = {
         spaces.MultiDiscrete([2, 3]), ActionSpec("multi_discrete", (2,), "int64", (2, 3), start=(0, 0)), 5,
     ),
     "multi binary": (spaces.MultiBinary(3), ActionSpec("multi_binary", (3,), "int64", (2, 2, 2)), 6),
+    "mixed": (
+        spaces.Dict({"b": spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2))), "a": spaces.Box(-1, 3, (2, 1))}),
+        ActionSpec("mixed", (5,), "float32", parts=(
+            ActionSpec("continuous", (2, 1), "float32", low=(-1, -1), high=(3, 3)),
+            ActionSpec("discrete", (), "int64", (4,), start=(0,)),
+            ActionSpec("multi_binary", (2,), "int64", (2, 2)),
+        )), 2 + 4 + 4,
+    ),
     "bounded": (
         spaces.Box(np.array([-2, 0], np.float32), np.array([6, 1], np.float32)),
         ActionSpec("continuous", (2,), "float32", low=(-2, 0), high=(6, 1)), 2,
@@ -68,12 +76,19 @@ def test_actions(name: str) -> None:
     space, spec, size = ACTIONS[name]
     assert specs_of(spaces.Discrete(2), space).action == spec
     assert spec.size == size
-    assert spec.is_scaled == (name == "bounded")
+    assert spec.is_scaled == (name in ("bounded", "mixed"))
     assert spec.zeros(3, 2).shape == (3, 2, *spec.shape)
     assert spec.zeros(1).dtype == spec.dtype
 
 
-@pytest.mark.parametrize("name", [name for name in ACTIONS if name != "half bounded"])
+def test_random_actions_of_several_kinds_are_those_of_their_parts() -> None:
+    drawn = ACTIONS["mixed"][1].sample(make_generator("test"), 500)
+    assert (drawn.shape, drawn.dtype) == ((500, 5), "float32")
+    assert -1 <= drawn[:, :2].min() < -0.95
+    assert [sorted(set(column.tolist())) for column in drawn[:, 2:].T] == [[0, 1, 2, 3], [0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("name", [name for name in ACTIONS if name not in ("half bounded", "mixed")])
 def test_random_actions_reach_everything_within_the_bounds(name: str) -> None:
     spec = ACTIONS[name][1]
     drawn = spec.sample(make_generator("test"), 500)

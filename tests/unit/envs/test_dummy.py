@@ -29,6 +29,7 @@ def _numbers(observation: str, action: str, given: Any) -> np.ndarray[Any, Any]:
         ("unbounded", [-2.5, 0], -2.5),
         ("multi_discrete", [2, 1], 9),
         ("multi_binary", [1, 0, 1], 5),
+        ("mixed", [3, 1, 0, 1, 0.5, 0], 8 * 3 + 5 + 4),
     ],
 )
 def test_any_observation_tells_what_was_received(observation: str, action: str, given: Any, received: float) -> None:

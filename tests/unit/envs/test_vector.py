@@ -18,7 +18,7 @@ KINDS = [
     *({"observation": kind} for kind in ("vector", "image", "dict", "tuple", "discrete")),
     *(
         {"action": kind, "start": 1}
-        for kind in ("discrete", "continuous", "unbounded", "multi_discrete", "multi_binary")
+        for kind in ("discrete", "continuous", "unbounded", "multi_discrete", "multi_binary", "mixed")
     ),
 ]
 CONFIGS = [

@@ -15,7 +15,15 @@ from reverie.functional.symlog import symlog
 from reverie.models.rssm import Latent, RSSMConfig
 from reverie.models.world_model import ActionInput, CodecConfig, WorldModel, WorldModelConfig
 from reverie.nets.two_hot import HeadConfig, ScalarHeadConfig
-from tests.unit.algos.batches import BOX, DISCRETE, MULTI_BINARY, MULTI_DISCRETE, OBSERVATIONS, random_rows
+from tests.unit.algos.batches import (
+    BOX,
+    DISCRETE,
+    MIXED_ACTION,
+    MULTI_BINARY,
+    MULTI_DISCRETE,
+    OBSERVATIONS,
+    random_rows,
+)
 
 CODEC = CodecConfig(depth=2, multipliers=(1, 2), layers=1, units=6)
 CONFIG = WorldModelConfig(
@@ -98,4 +106,7 @@ def test_actions_become_vectors() -> None:
     assert torch.equal(ActionInput(BOX)(numbers), numbers)
     assert ActionInput(DISCRETE)(torch.tensor([[2], [0]])).tolist() == [[[0, 0, 1]], [[1, 0, 0]]]
     assert ActionInput(MULTI_DISCRETE)(torch.tensor([[1, 3]])).tolist() == [[0, 1, 0, 0, 0, 0, 1]]
+    mixed = ActionInput(MIXED_ACTION)(torch.tensor([[2, 0.5, -0.25, 1, 3, 0], [0, -1, 1, 0, 0, 2]]))
+    assert mixed[0].tolist() == [0, 0, 1, 0.5, -0.25, 0, 1, 0, 0, 0, 1, 1, 0, 0]
+    assert mixed[1].tolist() == [1, 0, 0, -1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 1]
     assert ActionInput(MULTI_BINARY)(torch.tensor([[1, 0, 1]])).tolist() == [[0, 1, 1, 0, 0, 1]]

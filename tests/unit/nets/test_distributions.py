@@ -10,7 +10,7 @@ import torch
 
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec
-from reverie.nets.distributions import Categorical, Gaussian, MultiCategorical, TanhGaussian
+from reverie.nets.distributions import Categorical, Gaussian, Joint, MultiCategorical, TanhGaussian
 from reverie.nets.heads import StateDependentHead, make_action_head
 
 
@@ -128,3 +128,23 @@ def test_samples_that_gradients_flow_through() -> None:
     through = Gaussian(mean, torch.zeros(2, 2, 1)).through(torch.ones(2, 2))
     assert through.shape == (2, 2)
     assert torch.autograd.grad(through.sum(), mean)[0].sum() == 4
+
+
+def test_a_joint_distribution_is_the_sum_of_its_parts() -> None:
+    logits, mean = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[[0.1], [-0.2]]])
+    parts = [
+        Categorical(logits),
+        Gaussian(mean, torch.zeros(1, 2, 1)),
+        MultiCategorical(torch.ones(1, 4), (2, 2), (2,)),
+    ]
+    joint = Joint(parts, [3, 2, 4], [1, 2, 2])
+    noise = torch.tensor([[0.5, 0.9999, 0.5, 1.0, -1.0, 0.9, 0.1, 0.1, 0.9]])
+    action = joint.sample(noise)
+    torch.testing.assert_close(action, torch.tensor([[1.0, 1.1, -1.2, 0.0, 1.0]]))
+    own = [torch.tensor([1]), torch.tensor([[[1.1], [-1.2]]]), torch.tensor([[0, 1]])]
+    wanted = torch.stack([part.log_prob(given) for part, given in zip(parts, own, strict=True)]).sum(0)
+    torch.testing.assert_close(joint.log_prob(action), wanted)
+    torch.testing.assert_close(joint.entropy(), torch.stack([part.entropy() for part in parts]).sum(0))
+    assert joint.mode().tolist() == [[2.0, pytest.approx(0.1), pytest.approx(-0.2), 0.0, 0.0]]
+    torch.testing.assert_close(joint.through(noise)[0, 3:5], torch.tensor([1.1, -1.2]))
+    assert joint.through(noise)[0, 5:].tolist() == [1, 0, 0, 1]

@@ -1,0 +1,33 @@
+"""Actions of several kinds at once, from the env to the agent that plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reverie import api
+from reverie.core.errors import ConfigError
+
+
+def test_actions_of_several_kinds_are_learnt_from_the_env_on(tmp_path: Path) -> None:
+    """A Dict of choices and numbers: collected, stored, replayed, learnt, evaluated; others say what they lack."""
+    words = (
+        "log.report=false",
+        "env.kwargs.action=mixed",
+        "env.num_envs=2",
+        "env.vector=sync",
+        "evaluate.final_episodes=1",
+    )
+    phases = (
+        "phases.0.duration_steps=30", "phases.0.hooks.0.collect.rows=30", "phases.1.duration_steps=16",
+        "phases.1.hooks.0.collect.rows=8", "phases.1.hooks.1.update.train_ratio=8", "evaluate.num_envs=1",
+    )  # fmt: skip
+    run = api.train("Reverie/Counting-v0:dreamer", "debug", *words, *phases, runs_dir=tmp_path)
+    assert run.status["state"] == "finished"
+    action = run.agent().act(np.zeros(4, np.float32))
+    assert set(action) == {"buttons", "force"}
+    assert action["force"].shape == (2,)
+    with pytest.raises(ConfigError, match="several kinds"):
+        api.train("Reverie/Counting-v0:ppo", *words, runs_dir=tmp_path)
