@@ -1,7 +1,8 @@
 """Env steps per CPU second, end to end, against Stable-Baselines3 with the same settings: one thread each, in turn.
 
 Needs the peers' environment: ``make peers``. What is printed is the ratio of CPU seconds, the steadiest figure there is
-on a shared machine; the median of several turns counts.
+on a shared machine; the median of several turns counts. Where our time went comes from the run's machine.jsonl: wall
+seconds, and those of the env are a part of collecting.
 """
 
 from __future__ import annotations
@@ -71,10 +72,15 @@ def cpu_seconds(command: list[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def ours(words: list[str], steps: int) -> float:
+def ours(words: list[str], steps: int) -> tuple[float, dict[str, float]]:
+    """CPU seconds of a run, and the seconds of its parts."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "reverie", "train", *words, *QUIET, "--steps", str(steps), "--quiet"]
-        return cpu_seconds([*command, "--runs-dir", folder])
+        taken = cpu_seconds([*command, "--runs-dir", folder])
+        (path,) = Path(folder).glob("*/machine.jsonl")
+        last = json.loads(path.read_text().splitlines()[-1])
+    names = [f"speed/{part}_seconds" for part in ("collect", "update", "save")] + ["usage/env_seconds"]
+    return taken, {name: round(last[name], 2) for name in names if name in last}
 
 
 def peer(program: str, steps: int) -> float:
@@ -90,12 +96,14 @@ def main() -> None:
         if not any(word in name for word in wanted):
             continue
         # What starting costs is measured with a run of next to no steps and taken off.
-        start_ours = ours([*words, *SHORT], 1)
+        start_ours, _ = ours([*words, *SHORT], 1)
         start_peer = cpu_seconds([str(PEERS), "-c", program.split("\n")[1]])
-        pairs = [(ours(words, steps) - start_ours, peer(program, steps) - start_peer) for _ in range(TURNS)]
-        mine, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+        turns = [(*ours(words, steps), peer(program, steps) - start_peer) for _ in range(TURNS)]
+        mine = statistics.median(taken - start_ours for taken, _, _ in turns)
+        theirs = statistics.median(taken for _, _, taken in turns)
         result = {
             "task": name, "env_steps": steps, "ours_steps_per_cpu_second": round(steps / mine),
             "sb3_steps_per_cpu_second": round(steps / theirs), "ratio": round(theirs / mine, 2),
+            "our_cpu_seconds": round(mine, 2), "our_seconds_by_part": turns[-1][1],
         }  # fmt: skip
         print(json.dumps(result), flush=True)

@@ -43,10 +43,13 @@ from reverie.core.types import (
 )  # fmt: skip
 from reverie.data.rows import transitions, with_context
 from reverie.functional.returns import imagined_return, td_lambda_return
+from reverie.models.numpy_observer import NumpyObserver, runs_in_numpy
 from reverie.models.rssm import Latent, Observed
 from reverie.models.world_model import Dream, WorldModel
+from reverie.nets.distributions import Distribution
 from reverie.nets.laprop import LaProp, step_together
 from reverie.nets.layers import frozen
+from reverie.nets.numpy_blocks import NumpyChain
 from reverie.nets.part_norms import PartNorms
 from reverie.nets.scaling import PercentileScale
 from reverie.nets.two_hot import ScalarHeadConfig
@@ -162,6 +165,8 @@ class Dreamer:
         self.model_optimizer = optimizer(config.optimizer, self.model.parameters())
         behaviour = [*self.actor.parameters(), *self.critic.value.parameters()]
         self.behaviour_optimizer = optimizer(config.optimizer, behaviour)
+        self.observer = NumpyObserver(self.model) if runs_in_numpy(self.model) else None
+        self.actor_layers = NumpyChain(*self.actor.layers, self.actor.output) if self.observer else None
         names = ("encoder", "rssm", "decoder", "reward", "continuation")
         self.model_parts = PartNorms({name: getattr(model, name) for name in names})
         self.behaviour_parts = PartNorms({"actor": self.actor, "critic": self.critic.value})
@@ -183,15 +188,22 @@ class Dreamer:
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
+        policy, after = self._look(now, carry, rng)
+        noise = self._action_noise(rng, len(now["is_first"]))
+        action = policy.mode() if mode is Mode.EVALUATE else self._explore(policy.sample(noise), rng)
+        return action.cpu().numpy(), after, {f"{NOTE}{key}": value for key, value in after.items()}
+
+    def _look(self, now: Row, carry: Carry, rng: np.random.Generator) -> tuple[Distribution, Carry]:
+        """What the policy makes of the arriving rows, and the latent to carry on with."""
+        count = len(now["is_first"])
+        if self.observer is not None:
+            seen = self.observer(now, carry, self.model.rssm.draw_noise(rng, count))
+            output = torch.from_numpy(self.actor_layers(seen.features))
+            return self.actor.distribution(output), {"deter": seen.deter, "stoch": seen.stoch}
         keys = (*observation_keys(now), "previous_action", "is_first")
         rows = backend.to_tensors({key: now[key][:, None] for key in keys})
-        count = len(now["is_first"])
         latent = self.model.observe(self._unpack(carry), rows, self._noise(rng, count, 1)).latent
-        policy = self.actor(latent.features[:, 0])
-        noise = self._action_noise(rng, count)
-        action = policy.mode() if mode is Mode.EVALUATE else self._explore(policy.sample(noise), rng)
-        after = self._pack(Latent(latent.deter[:, 0], latent.stoch[:, 0]))
-        return action.cpu().numpy(), after, {f"{NOTE}{key}": value for key, value in after.items()}
+        return self.actor(latent.features[:, 0]), self._pack(Latent(latent.deter[:, 0], latent.stoch[:, 0]))
 
     # ---------------------------------------------------------------- learning
 
@@ -274,9 +286,12 @@ class Dreamer:
         ``slope`` are the same returns with a gradient, if the policy is to follow it.
         """
         features = dream.features
-        value = self.critic(features)
+        value = self.critic(features[:-1])
         with torch.no_grad():
-            expected = self.critic.slow_mean(features) if self.config.slow_targets else value.mean()
+            if self.config.slow_targets:
+                expected = self.critic.slow_mean(features)
+            else:
+                expected = torch.cat([value.mean(), self.critic.mean(features[-1:])])
             prediction = self.model.predict(features)
             reward, going_on = prediction.reward[1:], prediction.continuation
             returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
@@ -291,7 +306,7 @@ class Dreamer:
         gain = log_prob * advantage
         if slope is not None:
             gain = torch.lerp(gain, slope / scale, self.config.dynamics_share)
-        to_return, to_slow = value.of(slice(0, -1)).loss(returns, slow)
+        to_return, to_slow = value.loss(returns, slow)
         losses = {
             "policy": -weight * (gain + self.config.entropy_weight * entropy),
             "value": weight * (to_return + self.config.slow_weight * to_slow),

@@ -17,7 +17,7 @@ from reverie.core.types import Array, random_array
 from reverie.functional.categorical import mix_uniform
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.distributions import Categorical, Distribution, Gaussian, Joint, MultiCategorical, TanhGaussian
-from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot
+from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot, in_parts
 
 _STD_SHIFT = 2.0
 """Deviations start near their largest."""
@@ -55,7 +55,10 @@ class LatentActor(nn.Module):
         self.output = make_linear(config.units if config.layers else inputs, outputs, config.output_scale)
 
     def forward(self, features: Tensor) -> Distribution:
-        output = self.output(self.layers(features))
+        return self.distribution(self.output(self.layers(features)))
+
+    def distribution(self, output: Tensor) -> Distribution:
+        """What the network's output (N, ...) stands for."""
         if not self.action.parts:
             return self._distribution(self.action, output)
         columns = zip(self.parts, output.split(self.outputs, -1), strict=True)
@@ -107,9 +110,13 @@ class LatentCritic(nn.Module):
     def forward(self, features: Tensor) -> TwoHot | Normal:
         return self.value(features)
 
-    @torch.no_grad()
+    def mean(self, features: Tensor) -> Tensor:
+        """The expected value (...), without gradient."""
+        return in_parts(lambda part: self.value(part).mean(), features)
+
     def slow_mean(self, features: Tensor) -> Tensor:
-        return self.slow(features).mean()
+        """What the slow copy expects (...), without gradient."""
+        return in_parts(lambda part: self.slow(part).mean(), features)
 
     @torch.no_grad()
     def follow(self, rate: float) -> None:

@@ -29,30 +29,20 @@ class Forecast(NamedTuple):
     """Files that it keeps while it runs; checkpoints share them."""
 
 
-def forecast_buffer(
-    config: ComponentConfig,
-    specs: Specs,
-    num_envs: int,
-    extras: Mapping[str, Array] = NONE,
-    annotations: Mapping[str, Array] = NONE,
-    rollout_rows: int = 0,
-) -> Forecast:
-    """What the buffer of this config takes when full; ``rollout_rows`` are the rows, over all envs, between two reads
-    of a buffer that keeps only those. A buffer class of the user's own that has no forecast counts as nothing."""
+class ExpectedRows(NamedTuple):
+    """What will be put into a buffer."""
+
+    specs: Specs
+    num_envs: int
+    extras: Mapping[str, Array] = NONE
+    """Examples of what the algorithm keeps with each row."""
+    annotations: Mapping[str, Array] = NONE
+    """Examples of what updates write back."""
+    rollout_rows: int = 0
+    """Rows, over all envs, between two reads of a buffer that keeps only those."""
+
+
+def forecast_buffer(config: ComponentConfig, expected: ExpectedRows) -> Forecast:
+    """What the buffer of this config takes when full; a class of the user's own that has no forecast, nothing."""
     forecast = getattr(registry.load("buffer", config.kind), "forecast", None)
-    if forecast is None:
-        return Forecast(0)
-    found: Forecast = forecast(config, specs, num_envs, extras, annotations, rollout_rows)
-    return found
-
-
-def forecast_bytes(
-    config: ComponentConfig,
-    specs: Specs,
-    num_envs: int,
-    extras: Mapping[str, Array] = NONE,
-    annotations: Mapping[str, Array] = NONE,
-    rollout_rows: int = 0,
-) -> int:
-    """The memory in bytes; see :func:`forecast_buffer`."""
-    return forecast_buffer(config, specs, num_envs, extras, annotations, rollout_rows).memory
+    return Forecast(0) if forecast is None else forecast(config, expected)

@@ -12,7 +12,7 @@ Where observations are stacks of frames, only the newest frame is stored (:mod:`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ from reverie.data.annotations import AnnotationColumns
 from reverie.data.columns import ObservedColumns
 from reverie.data.episodes import lay_in_lanes
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore
-from reverie.data.forecast import Forecast
+from reverie.data.forecast import ExpectedRows, Forecast
 from reverie.data.rows import row_bytes
 from reverie.data.sampler import Draw, Sampler, UniformSampler
 from reverie.data.spans import Span, find_extent, has_legal
@@ -205,15 +205,9 @@ class ReplayBuffer:
         return len(self) * (self.rows.row_bytes + flags.ROW_BYTES + self.annotations.row_bytes + drawing)
 
     @staticmethod
-    def forecast(
-        config: Config,
-        specs: Specs,
-        num_envs: int,
-        extras: Mapping[str, Array],
-        annotations: Mapping[str, Array],
-        rollout_rows: int = 0,
-    ) -> Forecast:
+    def forecast(config: Config, expected: ExpectedRows) -> Forecast:
         """What it takes when full: see :mod:`reverie.data.forecast`."""
+        specs, num_envs, extras, annotations, _ = expected
         chunk_steps, num_chunks = _chunks(config, num_envs)
         chunk_rows = chunk_steps * num_envs
         stored = single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs

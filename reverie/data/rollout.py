@@ -11,7 +11,6 @@ memory need to know what they remembered when the rollout began, and can work ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Episodes, Read, Rollout
 from reverie.core.types import CARRY, Array, Row, State, WriteBack, is_last
-from reverie.data.forecast import Forecast
+from reverie.data.forecast import ExpectedRows, Forecast
 from reverie.data.rows import row_bytes, stack_rows
 
 if TYPE_CHECKING:
@@ -100,19 +99,12 @@ class RolloutBuffer:
         return rows + sum(array.nbytes for array in self._carry.values())
 
     @staticmethod
-    def forecast(
-        config: Config,
-        specs: Specs,
-        num_envs: int,
-        extras: Mapping[str, Array],
-        annotations: Mapping[str, Array],
-        rollout_rows: int = 0,
-    ) -> Forecast:
+    def forecast(config: Config, expected: ExpectedRows) -> Forecast:
         """What is kept between two reads, and once more while it is put together: see :mod:`reverie.data.forecast`."""
-        carry = sum(array.nbytes // len(array) for key, array in extras.items() if key.startswith(CARRY))
-        others = {key: array for key, array in extras.items() if not key.startswith(CARRY)}
-        rows = 2 * rollout_rows * (row_bytes(specs, others) + np.dtype(bool).itemsize)
-        return Forecast(rows + num_envs * carry)
+        carry = sum(array.nbytes // len(array) for key, array in expected.extras.items() if key.startswith(CARRY))
+        others = {key: array for key, array in expected.extras.items() if not key.startswith(CARRY)}
+        rows = 2 * expected.rollout_rows * (row_bytes(expected.specs, others) + np.dtype(bool).itemsize)
+        return Forecast(rows + expected.num_envs * carry)
 
     def __len__(self) -> int:
         """Rows kept, over all envs."""

@@ -48,7 +48,12 @@ class CrafterEnv(gym.Env[Array, np.int64]):
         return image, float(reward), info["discount"] == 0, False, counts
 
     def render(self) -> Array:
-        frame: Array = self._game.render(np.array([_SHOWN, _SHOWN]))
+        # The game asks whether a size that it is given is true, which an array is not: its own is exchanged instead.
+        usual, self._game._size = self._game._size, np.array([_SHOWN, _SHOWN])
+        try:
+            frame: Array = self._game.render()
+        finally:
+            self._game._size = usual
         return frame
 
 

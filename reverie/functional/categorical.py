@@ -17,10 +17,16 @@ def mix_uniform(logits: Tensor, share: float) -> Tensor:
     return logits.softmax(-2) * (1 - share) + share / logits.shape[-2]
 
 
-def sample_indices(probability: Tensor, uniform: Tensor) -> Tensor:
-    """The class of each variable (..., S) for numbers from [0, 1), by the inverse of the distribution function."""
-    below = probability[..., :-1, :].cumsum(-2) <= uniform.unsqueeze(-2)
-    return below.sum(-2)
+def draw_one_hot(probability: Tensor, uniform: Tensor) -> Tensor:
+    """Samples (..., K, S) for numbers (..., S) from [0, 1), by the inverse of the distribution function.
+
+    A class is drawn where the noise is at or above its lower edge but not its upper one.
+    """
+    *leading, classes, variables = probability.shape
+    is_above = probability.new_zeros(*leading, classes + 1, variables)
+    is_above[..., 0, :] = 1
+    torch.le(probability[..., :-1, :].cumsum(-2), uniform.unsqueeze(-2), out=is_above[..., 1:-1, :])
+    return is_above[..., :-1, :] - is_above[..., 1:, :]
 
 
 def one_hot(index: Tensor, classes: int) -> Tensor:

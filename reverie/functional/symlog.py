@@ -7,8 +7,11 @@ does not change the size of a gradient.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _LARGEST_LOG = 20.0
 
@@ -37,20 +40,42 @@ def two_hot(target: Tensor, bins: Tensor) -> tuple[Tensor, Tensor]:
     return below, ((target - low) / (high - low)).clamp(0, 1)
 
 
-def two_hot_loss(logits: Tensor, log_total: Tensor, target: Tensor, bins: Tensor) -> Tensor:
-    """Cross entropy between logits (..., K) and two-hot targets (...).
+class _CrossEntropy(torch.autograd.Function):
+    """With two-hot targets, whose gradient touches two bins besides the softmax, which is at hand already."""
 
-    Only the two logits that a target weighs are looked at; ``log_total`` is ``logits.logsumexp(-1)``, which several
-    targets can share.
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, probability: Tensor, bins: Tensor, *targets: Tensor) -> tuple[Tensor, ...]:
+        log_total = logits.amax(-1) - probability.amax(-1).log()
+        pairs, shares, losses = [], [], []
+        for target in targets:
+            below, share = two_hot(target, bins)
+            pairs.append(torch.stack([below, below + 1], -1))
+            shares.append(torch.stack([1 - share, share], -1))
+            losses.append(log_total - (logits.gather(-1, pairs[-1]) * shares[-1]).sum(-1))
+        ctx.save_for_backward(probability, *pairs, *shares)
+        return tuple(losses)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        probability, *others = ctx.saved_tensors
+        result = probability * sum(gradients).unsqueeze(-1)
+        pairs, shares = others[: len(gradients)], others[len(gradients) :]
+        for gradient, pair, share in zip(gradients, pairs, shares, strict=True):
+            result.scatter_add_(-1, pair, share * -gradient.unsqueeze(-1))
+        return result, None, None, *(None for _ in gradients)
+
+
+def two_hot_losses(logits: Tensor, probability: Tensor, bins: Tensor, *targets: Tensor) -> tuple[Tensor, ...]:
+    """Cross entropy (...) between logits (..., K) and each of several two-hot targets (...).
+
+    ``probability`` is ``logits.softmax(-1)`` without its gradient; whoever wants the mean too has it already.
     """
-    below, share = two_hot(target, bins)
-    pair = logits.gather(-1, torch.stack([below, below + 1], -1))
-    return log_total - torch.lerp(pair[..., 0], pair[..., 1], share)
+    return _CrossEntropy.apply(logits, probability, bins, *targets)
 
 
-def two_hot_mean(logits: Tensor, bins: Tensor) -> Tensor:
-    """The expected value (...). Bins are paired with their mirror images: equal logits give exactly 0."""
-    probability = logits.softmax(-1)
+def two_hot_mean(probability: Tensor, bins: Tensor) -> Tensor:
+    """The expected value (...). Bins are paired with their mirror images: equal chances give exactly 0."""
     half = len(bins) // 2
     difference = probability[..., -half:] - probability[..., :half].flip(-1)
     return difference @ bins[-half:]

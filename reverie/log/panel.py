@@ -32,8 +32,11 @@ ALERT_SIGNS = {"info": "i", "warning": "!", "error": "✗"}
 TWO_COLUMNS_FROM = 140
 GAP = 2
 VALUE = 9
+LONGEST_CURVE = 64
 FEW = 6
 """So many metrics need no second column."""
+ROOMY = 22
+"""From so many lines on, groups that are set apart are worth more than a few metrics of little importance."""
 BORDER_FROM = 14
 """A window less high than this is too small for a border."""
 
@@ -49,6 +52,9 @@ def draw(board: Board, width: int, height: int, tasks: Sequence[Task] = (), asci
     lines = room - len(foot)
     halves = 2 if inner >= TWO_COLUMNS_FROM else 1
     chosen = board.chosen(lines * halves)
+    groups = len({metric.group for metric in chosen})
+    if halves == 1 and lines >= ROOMY:
+        chosen = chosen if len(chosen) + groups <= lines else board.chosen(lines - groups)
     if len(chosen) <= min(lines, FEW):
         halves = 1
     body = _columns(chosen, halves, inner, roomy=lines, ascii_only=ascii_only)
@@ -60,11 +66,9 @@ def _frame(board: Board, parts: list[RenderableType], shown: int, width: int, ha
     more = f"+ {hidden:,} more" if hidden else ""
     if not has_border:
         return Group(*parts, Text(more, style="dim")) if more else Group(*parts)
-    title = Text.assemble(
-        (" reverie ", "bold white"), (f"{board.title} ", "not bold cyan"), no_wrap=True, overflow="ellipsis"
-    )
+    title = Text.assemble(("reverie ", "bold white"), (board.title, "not bold cyan"), no_wrap=True, overflow="ellipsis")
     return Panel(
-        Group(*parts), title=title, title_align="left", subtitle=Text(f" {more} ", style="dim") if more else None,
+        Group(*parts), title=title, title_align="left", subtitle=Text(more, style="dim") if more else None,
         subtitle_align="right", box=box.ROUNDED, border_style="bright_black", width=width,
     )  # fmt: skip
 
@@ -154,7 +158,7 @@ class _Layout:
         fixed = group + VALUE + 1 + 4 * GAP + (VALUE + 2 + GAP if has_best else 0)
         longest = max(len(metric.label) for metric in metrics)
         name = max(4, min(longest, 32, width - fixed - 12))
-        return cls(group, name, max(1, min(48, width - fixed - name)), has_best)
+        return cls(group, name, max(1, min(LONGEST_CURVE, width - fixed - name)), has_best)
 
     def columns(self) -> list[tuple[int, Literal["left", "right"]]]:
         best: list[tuple[int, Literal["left", "right"]]] = [(VALUE + 2, "left")] if self.has_best else []

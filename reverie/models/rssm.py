@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from reverie.core.config import Config
 from reverie.core.types import Array, Row
 from reverie.functional.categorical import (
+    draw_one_hot,
     entropy,
     mix_uniform,
     one_hot,
-    sample_indices,
     split_divergence,
     straight_through,
 )  # fmt: skip
+from reverie.models.mover import Mover
 from reverie.models.scan import Inputs, StepWeights, follow
 from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
 
@@ -162,15 +163,14 @@ class RSSM(nn.Module):
         ``policy`` gives encoded actions (N, A). Returns features (H + 1, N, F), the first those of ``latent``.
         """
         steps, count = uniform.shape[:2]
-        deter = latent.deter
-        features = deter.new_empty(steps + 1, count, self.features)
+        features = latent.deter.new_empty(steps + 1, count, self.features)
         torch.cat(latent, -1, out=features[0])
+        deters, stochs = (part.unbind(0) for part in features.split([self.config.deter, self.width], -1))
+        move = Mover(self, count)
         for step in range(steps):
-            action = self._project_action(policy(features[step], step))
-            stoch = features[step, :, self.config.deter :]
-            deter = self._move(Latent(deter, stoch), action)
-            sample = self.draw(self.prior(deter), uniform[step])
-            torch.cat([deter, sample.flatten(-2)], -1, out=features[step + 1])
+            action = _bound(policy(features[step], step))
+            move(deters[step], stochs[step], action, out=deters[step + 1])
+            stochs[step + 1].copy_(self.draw(self.prior(deters[step + 1]), uniform[step]).flatten(-2))
         return features
 
     def dream(self, latent: Latent, policy: Policy, noise: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ class RSSM(nn.Module):
 
     def draw(self, probability: Tensor, uniform: Tensor) -> Tensor:
         """One-hot latents (..., K, S) for uniform numbers (..., S)."""
-        return one_hot(sample_indices(probability, uniform), self.config.classes)
+        return draw_one_hot(probability, uniform)
 
     def draw_through(self, probability: Tensor, uniform: Tensor) -> Tensor:
         """The same as features (..., K * S), with the gradient of the probabilities."""
@@ -225,9 +225,12 @@ class RSSM(nn.Module):
 
     def _project_action(self, action: Tensor) -> Tensor:
         """The part of the GRU's input that the action decides (..., D). Actions count up to a size of 1."""
-        bounded = action / action.abs().clamp(min=1)
         weight = self.core.shared.weight[:, 2 * self.config.hidden :]
-        return F.linear(self.from_action(bounded), weight)
+        return F.linear(self.from_action(_bound(action)), weight)
 
     def _probability(self, logits: Tensor) -> Tensor:
         return mix_uniform(logits.unflatten(-1, (self.config.classes, self.config.stoch)), self.config.unimix)
+
+
+def _bound(action: Tensor) -> Tensor:
+    return action / action.abs().clamp(min=1)

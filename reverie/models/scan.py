@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from reverie.functional.categorical import draw_one_hot
 from reverie.nets.blocks import NORM_EPSILON
 
 
@@ -86,12 +87,13 @@ class _Norm:
     def __init__(self, x: Tensor, scale: Tensor) -> None:
         self.x, self.scale = x, scale
         self.inverse, self.y = x.new_empty(*x.shape[:-1], 1), torch.empty_like(x)
-        self.steps = list(zip(x.unbind(0), self.inverse.unbind(0), self.y.unbind(0), strict=True))
+        self.epsilon = x.new_full((1,), NORM_EPSILON)
+        self.steps = _steps(x, self.inverse, self.y)
 
     def forward(self, step: int) -> Tensor:
         x, inverse, y = self.steps[step]
         torch.linalg.vector_norm(x, dim=-1, keepdim=True, out=inverse)
-        inverse.square_().div_(x.shape[-1]).add_(NORM_EPSILON).rsqrt_()
+        torch.addcmul(self.epsilon, inverse, inverse, value=1 / x.shape[-1], out=inverse).rsqrt_()
         torch.mul(x, inverse, out=y).mul_(self.scale)
         return F.silu(y, inplace=True)
 
@@ -101,8 +103,8 @@ class _Norm:
         inner = self.normed * self.scale
         self.slope = torch.ops.aten.silu_backward(torch.ones_like(inner), inner)
         self.arriving, self.leaving = torch.empty_like(inner), torch.empty_like(inner)
-        parts = (self.slope * self.scale * self.inverse, self.normed, self.arriving, self.leaving)
-        self.back_steps = list(zip(*(part.unbind(0) for part in parts), strict=True))
+        factor = (self.slope * self.scale).mul_(self.inverse)
+        self.back_steps = _steps(factor, self.normed, self.arriving, self.leaving)
 
     def backward(self, step: int) -> Tensor:
         factor, normed, arriving, leaving = self.back_steps[step]
@@ -133,38 +135,52 @@ class _Scan:
         self.posterior = _Norm(inputs.seen.clone(memory_format=torch.contiguous_format), weights.posterior_scale)
         self.gates = empty(self.num_steps, self.blocks, self.count, 3 * self.width // self.blocks)
         self.candidate = empty(self.num_steps, self.blocks, self.count, self.width // self.blocks)
+        self.deter_bias, self.stoch_bias = weights.entry_bias
+        turned = (weights.deter, weights.stoch, weights.shared, weights.posterior, weights.output)
+        self.deter, self.stoch, self.shared, self.posterior_weight, self.output = (part.t() for part in turned)
 
     def forward(self) -> tuple[Tensor, Tensor]:
         latents = torch.empty_like(self.before)
         chances = latents.new_empty(self.num_steps, self.count, self.classes, self.variables)
-        deters, stochs = self._blockwise(latents[..., : self.width]), latents[..., self.width :].view_as(chances)
-        latent, draw = self.inputs.start, _Draw(chances[0])
-        for step in range(self.num_steps):
-            torch.mul(latent, self.inputs.keep[step], out=self.before[step])
-            latent = latents[step]
-            self._move(step, deters[step])
-            self._guess(step, latent[:, : self.width], chances[step])
-            draw(chances[step], self.inputs.uniform[step], stochs[step])
+        deters, stochs = self._split(latents)
+        steps = _steps(self.before, self.inputs.keep, self.inputs.uniform, latents, stochs.view_as(chances), chances)
+        moves, guesses = self._move_steps(deters), _steps(self.posterior.x, deters)
+        latent = self.inputs.start
+        for step, (before, keep, uniform, after, stoch, chance) in enumerate(steps):
+            torch.mul(latent, keep, out=before)
+            self._move(step, *moves[step])
+            self._guess(step, *guesses[step], chance)
+            stoch.copy_(draw_one_hot(chance, uniform))
+            latent = after
         return latents, chances
 
-    def _move(self, step: int, after: Tensor) -> None:
-        """The memory after the step, into ``after`` (k, B, D / k)."""
-        weights, before, entry = self.weights, self.before[step], self.entry.x[step]
-        deter, stoch = before[:, : self.width], before[:, self.width :]
-        torch.addmm(weights.entry_bias[0], deter, weights.deter.t(), out=entry[:, 0])
-        torch.addmm(weights.entry_bias[1], stoch, weights.stoch.t(), out=entry[:, 1])
-        core = self.core.x[step].addmm_(self.entry.forward(step).flatten(1), weights.shared.t())
-        self._blockwise(core).add_(torch.bmm(self._blockwise(deter), weights.own))
-        moved = self._blockwise(self.core.forward(step))
-        gates = torch.baddbmm(weights.gates_bias, moved, weights.gates, out=self.gates[step])
-        reset, candidate, update = gates.chunk(3, -1)
-        inner = torch.mul(reset.sigmoid_(), candidate, out=self.candidate[step]).tanh_()
-        torch.lerp(self._blockwise(deter), inner, update.sub_(1).sigmoid_(), out=after)
+    def _move_steps(self, deters: Tensor) -> list[tuple[Tensor, ...]]:
+        """The views that :meth:`_move` works on; making them takes as long as some of the products."""
+        before, stoch = self._split(self.before)
+        entry = (*self.entry.x.unbind(2), self.entry.y.flatten(2))
+        core = (self.core.x, self._blockwise(self.core.x), self._blockwise(self.core.y))
+        gates = (self.gates, *self.gates.chunk(3, -1), self.candidate)
+        return _steps(before, self._blockwise(before), stoch, *entry, *core, *gates, self._blockwise(deters))
 
-    def _guess(self, step: int, deter: Tensor, chance: Tensor) -> None:
+    def _move(self, step: int, *views: Tensor) -> None:
+        """The memory after the step, into the last of the views."""
+        deter, blocks, stoch, from_deter, from_stoch, entry, core, core_blocks, moved, *gates, after = views
+        weights = self.weights
+        torch.addmm(self.deter_bias, deter, self.deter, out=from_deter)
+        torch.addmm(self.stoch_bias, stoch, self.stoch, out=from_stoch)
+        self.entry.forward(step)
+        core.addmm_(entry, self.shared)
+        core_blocks.add_(torch.bmm(blocks, weights.own))
+        self.core.forward(step)
+        all_gates, reset, inner, update, candidate = gates
+        torch.baddbmm(weights.gates_bias, moved, weights.gates, out=all_gates)
+        torch.mul(reset.sigmoid_(), inner, out=candidate).tanh_()
+        torch.lerp(blocks, candidate, update.sub_(1).sigmoid_(), out=after)
+
+    def _guess(self, step: int, hidden: Tensor, deter: Tensor, chance: Tensor) -> None:
         """What memory and observation make of the latent, into ``chance`` (B, K, S)."""
-        self.posterior.x[step].addmm_(deter, self.weights.posterior.t())
-        logits = torch.addmm(self.weights.output_bias, self.posterior.forward(step), self.weights.output.t())
+        hidden.addmm_(deter, self.posterior_weight)
+        logits = torch.addmm(self.weights.output_bias, self.posterior.forward(step), self.output)
         torch.softmax(logits.view_as(chance), 1, out=chance)
         chance.mul_(1 - self.unimix).add_(self.unimix / self.classes)
 
@@ -175,20 +191,23 @@ class _Scan:
         self._prepare_gates()
         share = chances - self.unimix / self.classes
         self.to_logits = torch.empty_like(share)
-        earlier = torch.cat([torch.zeros_like(to_latents[:1]), to_latents[:-1]])
+        guesses = _steps(share, to_chances, self.to_logits, self.to_logits.flatten(2), self.posterior.arriving)
+        moves, keeps = self._move_back_steps(), self.inputs.keep.unbind(0)
+        earlier = torch.cat([torch.zeros_like(to_latents[:1]), to_latents[:-1]]).unbind(0)
         gradient = to_latents[-1].clone()
         for step in reversed(range(self.num_steps)):
-            to_deter, to_stoch = gradient[:, : self.width], gradient[:, self.width :]
-            self._guess_backward(step, share[step], to_chances[step] + to_stoch.view_as(share[step]), to_deter)
-            gradient = torch.addcmul(earlier[step], self._move_backward(step, to_deter), self.inputs.keep[step])
+            to_deter, to_stoch = self._split(gradient)
+            self._guess_backward(step, to_deter, to_stoch, *guesses[step])
+            gradient = torch.addcmul(earlier[step], self._move_backward(step, to_deter, *moves[step]), keeps[step])
         return gradient
 
-    def _guess_backward(self, step: int, share: Tensor, to_chance: Tensor, to_deter: Tensor) -> None:
-        """From chances back to the memory, added to ``to_deter``. ``share`` is the softmax without the uniform part."""
-        weighted = to_chance.mul_(share)
+    def _guess_backward(self, step: int, to_deter: Tensor, to_stoch: Tensor, *views: Tensor) -> None:
+        """From chances back to the memory, added to ``to_deter``. The share is the softmax without the uniform part."""
+        share, to_chance, to_logits, flat, arriving = views
+        weighted = (to_chance + to_stoch.view_as(share)).mul_(share)
         total = weighted.sum(1, keepdim=True)
-        to_logits = torch.addcmul(weighted, share, total, value=-1 / (1 - self.unimix), out=self.to_logits[step])
-        torch.mm(to_logits.flatten(1), self.weights.output, out=self.posterior.arriving[step])
+        torch.addcmul(weighted, share, total, value=-1 / (1 - self.unimix), out=to_logits)
+        torch.mm(flat, self.weights.output, out=arriving)
         to_deter.addmm_(self.posterior.backward(step), self.weights.posterior)
 
     def _prepare_gates(self) -> None:
@@ -200,19 +219,28 @@ class _Scan:
         self.gate_factors = torch.stack(factors, -2)
         self.kept = 1 - update
         self.to_gates = torch.empty_like(self.gate_factors)
+        self.gates_back, self.own_back = self.weights.gates.mT, self.weights.own.mT
 
-    def _move_backward(self, step: int, to_deter: Tensor) -> Tensor:
+    def _move_back_steps(self) -> list[tuple[Tensor, ...]]:
+        gates = (self.gate_factors, self.to_gates, self.to_gates.flatten(3), self.kept)
+        core = (self._blockwise(self.core.arriving), self._blockwise(self.core.leaving))
+        return _steps(*gates, *core, self.entry.arriving.flatten(2), *self.entry.leaving.unbind(2))
+
+    def _move_backward(self, step: int, to_deter: Tensor, *views: Tensor) -> Tensor:
         """From the memory after a step to memory and latent before it (B, D + W)."""
+        factors, to_gates, flat, kept, to_moved, to_core_blocks, to_entry, from_deter, from_stoch = views
         weights, gradient = self.weights, self._blockwise(to_deter)
-        to_gates = torch.mul(self.gate_factors[step], gradient.unsqueeze(-2), out=self.to_gates[step]).flatten(-2)
-        self._blockwise(self.core.arriving[step]).copy_(torch.bmm(to_gates, weights.gates.mT))
+        torch.mul(factors, gradient.unsqueeze(-2), out=to_gates)
+        to_moved.copy_(torch.bmm(flat, self.gates_back))
         to_core = self.core.backward(step)
-        direct = torch.mul(gradient, self.kept[step]).baddbmm_(self._blockwise(to_core), weights.own.mT)
-        torch.mm(to_core, weights.shared, out=self.entry.arriving[step].flatten(1))
-        to_entry, back = self.entry.backward(step), torch.empty_like(self.before[step])
-        torch.mm(to_entry[:, 0], weights.deter, out=back[:, : self.width])
-        torch.mm(to_entry[:, 1], weights.stoch, out=back[:, self.width :])
-        self._blockwise(back[:, : self.width]).add_(direct)
+        direct = torch.mul(gradient, kept).baddbmm_(to_core_blocks, self.own_back)
+        torch.mm(to_core, weights.shared, out=to_entry)
+        self.entry.backward(step)
+        back = torch.empty_like(self.inputs.start)
+        back_deter, back_stoch = self._split(back)
+        torch.mm(from_deter, weights.deter, out=back_deter)
+        torch.mm(from_stoch, weights.stoch, out=back_stoch)
+        self._blockwise(back_deter).add_(direct)
         return back
 
     def weight_gradients(self, latents: Tensor) -> StepWeights:
@@ -237,19 +265,15 @@ class _Scan:
             output_bias=logits.sum(0),
         )
 
+    def _split(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+        """Memory and latent variables (..., D) and (..., W), as views."""
+        return latent[..., : self.width], latent[..., self.width :]
+
     def _blockwise(self, x: Tensor) -> Tensor:
         """A view (..., k, N, D / k) of (..., N, D)."""
         return x.unflatten(-1, (self.blocks, -1)).transpose(-3, -2)
 
 
-class _Draw:
-    """One-hot samples (B, K, S) by the inverse of the distribution function, with little more than a running sum."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.is_above = F.pad(torch.zeros_like(like), (0, 0, 1, 0))  # whether the noise is above each edge of a class
-        self.is_above[:, 0] = 1
-
-    def __call__(self, chance: Tensor, uniform: Tensor, out: Tensor) -> None:
-        inner = chance[:, :-1].cumsum(1)
-        torch.le(inner, uniform.unsqueeze(1), out=self.is_above[:, 1:-1])
-        torch.sub(self.is_above[:, :-1], self.is_above[:, 1:], out=out)
+def _steps(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """What belongs to each step, of tensors (T, ...)."""
+    return list(zip(*(tensor.unbind(0) for tensor in tensors), strict=True))

@@ -43,7 +43,7 @@ class Projection(nn.Module):
         return F.linear(x, self.weight)
 
 
-def _inverse_size(x: Tensor) -> Tensor:
+def inverse_size(x: Tensor) -> Tensor:
     """What a norm multiplies with: (..., 1)."""
     square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
     return square.div_(x.shape[-1]).add_(NORM_EPSILON).rsqrt_()
@@ -54,7 +54,7 @@ class _NormedSiLU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
-        inverse = _inverse_size(x)
+        inverse = inverse_size(x)
         normed = x * inverse
         ctx.save_for_backward(normed, inverse, scale)
         return F.silu(normed * scale)
@@ -78,7 +78,7 @@ class NormedSiLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             return _NormedSiLU.apply(x, self.scale)
-        return F.silu((x * _inverse_size(x)).mul_(self.scale), inplace=True)
+        return F.silu((x * inverse_size(x)).mul_(self.scale), inplace=True)
 
 
 class Dense(nn.Module):

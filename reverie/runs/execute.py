@@ -200,6 +200,7 @@ class Execution:
         self.pictures.finish(session)
         self.console.stop()
         self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
+        self.videos.announce()
 
     def _save_after(self, error: Exception, orchestrator: Orchestrator, checkpointer: Checkpointer) -> None:
         """Save if the session is between two steps; in the middle of one the last checkpoint is the sound one."""

@@ -82,8 +82,11 @@ class Videos:
             self._film_all(session)
 
     def finish(self, session: Session) -> None:
-        """The run is over: film whatever is not filmed yet, and say where it is."""
+        """The run is over: film whatever is not filmed yet."""
         self._film_all(session)
+
+    def announce(self) -> None:
+        """Say what there is to see, and where."""
         scores = [f"{name} {as_return(about['return'])}" for name in KEPT if "return" in (about := self._about(name))]
         if self.is_on and scores:
             self.say(f"Videos ({', '.join(scores)}): {self.run.path / 'videos'}")

@@ -11,7 +11,7 @@ import numpy as np
 from reverie.config.schema import RunConfig
 from reverie.core.specs import Specs
 from reverie.core.types import Row, State
-from reverie.data.forecast import Forecast, forecast_buffer
+from reverie.data.forecast import ExpectedRows, Forecast, forecast_buffer
 from reverie.training.phases import Hook, Phase, flatten_phases
 from reverie.training.probe import HookCost, Measured
 
@@ -23,10 +23,9 @@ def buffer_bytes(config: RunConfig, specs: Specs, measured: Measured) -> Forecas
     """All buffers when they are full; extras and annotations are those that the probe saw."""
     extras: Row = dict(measured.extras)
     extras |= {f"log/{key}": np.zeros(1, np.float32) for key in config.env.log_keys}
+    expected = ExpectedRows(specs, config.env.num_envs, extras, measured.annotations)
     found = [
-        forecast_buffer(
-            buffer, specs, config.env.num_envs, extras, measured.annotations, _rows_per_cycle(name, config, specs)
-        )
+        forecast_buffer(buffer, expected._replace(rollout_rows=_rows_per_cycle(name, config, specs)))
         for name, buffer in config.buffers.items()
     ]
     return Forecast(sum(one.memory for one in found), sum(one.disk for one in found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
@@ -23,8 +23,8 @@ from reverie.envs.make import num_workers
 from reverie.training.phases import Phase, flatten_phases
 from reverie.training.session import Session
 
-ACT_SECONDS = 0.3
-"""How long acting is tried; then each update hook is called."""
+ACT_SECONDS, READY_SECONDS = 0.3, 1.0
+"""How long acting is tried; longer if there are too few rows for an update yet. Then each update hook is called."""
 UPDATE_SECONDS, MOST_CALLS = 0.1, 10
 QUICK_SECONDS = 0.5
 """All is done a second time, which tells more as nothing is new then, if the first time took no longer."""
@@ -103,14 +103,15 @@ def _try(session: Session, config: RunConfig, measured: Measured) -> None:
     phase = learning_phase(config)
     buffer = session.buffers[phase.buffer]
     rows = next((hook.rows for hook in phase.hooks if hook.name == "collect"), None)
+    hooks = list(dict.fromkeys(hook.name for hook in phase.hooks if hook.name in session.algorithm.reads))
     workers = num_workers(config.env, config.env.num_envs) if config.env.vector == "process" else 1
     started = time.perf_counter()
     session.collector.restart()
     for _ in range(2):
-        _act(session, buffer, min(rows or MOST_ROWS, MOST_ROWS), measured)
+        _act(session, buffer, min(rows or MOST_ROWS, MOST_ROWS), measured, hooks)
         env_seconds = session.collector.env_seconds / max(1, session.counters.rows)
         measured.row_seconds -= env_seconds * (1 - 1 / workers)
-        for hook in dict.fromkeys(hook.name for hook in phase.hooks if hook.name not in ("collect", "evaluate")):
+        for hook in hooks:
             _update(session, buffer, hook, measured)
         if time.perf_counter() - started > QUICK_SECONDS:
             return
@@ -123,12 +124,15 @@ def learning_phase(config: RunConfig) -> Phase:
     return max(learning or phases[:1], key=lambda phase: phase.duration_steps or 0)
 
 
-def _act(session: Session, buffer: Buffer, rows: int, measured: Measured) -> None:
+def _act(session: Session, buffer: Buffer, rows: int, measured: Measured, hooks: Sequence[str]) -> None:
     collector, count = session.collector, session.collector.num_envs
     collector.env_seconds = 0.0
     session.counters.rows = done = 0
     started = time.perf_counter()
-    while done < rows and time.perf_counter() - started < ACT_SECONDS:
+    while (seconds := time.perf_counter() - started) < READY_SECONDS:
+        is_enough = done >= rows or seconds >= ACT_SECONDS
+        if is_enough and all(buffer.can_sample(session.algorithm.reads[hook]) for hook in hooks):
+            break
         collector.collect_rows(buffer, count)
         done += count
         measured.largest_observation = max(measured.largest_observation, _largest(session, collector.now))

@@ -17,12 +17,13 @@ from reverie.runs import pictures
 
 WORDS = (
     "phases.0.hooks.0.collect.rows=64", "phases.0.hooks.2.evaluate.every_steps=128", "log.every_steps=64",
-    "evaluate.final_episodes=2", "algorithm.network.units=[8]", "preflight.enabled=false", "log.report=false",
+    "evaluate.final_episodes=2", "algorithm.network.units=[8]",
 )  # fmt: skip
+OFF = ("preflight.enabled=false", "monitor.enabled=false", "video.enabled=false", "log.report=false")
 
 
-def train(folder: Path, *words: str) -> Path:
-    return api.train("CartPole-v1:ppo", *WORDS, *words, steps=256, runs_dir=folder).path
+def train(folder: Path, *words: str, quiet: bool = True) -> Path:
+    return api.train("CartPole-v1:ppo", *WORDS, *words, steps=256, runs_dir=folder, quiet=quiet).path
 
 
 def read_events(folder: Path) -> dict[str, dict[str, list[Any]]]:
@@ -41,8 +42,8 @@ def read_events(folder: Path) -> dict[str, dict[str, list[Any]]]:
 @pytest.mark.needs("tensorboard")
 @pytest.mark.needs("video")
 def test_tensorboard_gets_all_of_it_and_nothing_changes(runs_dir: Path) -> None:
-    run = train(runs_dir, "log.tensorboard=true", "video.enabled=true")
-    plain = train(runs_dir, "video.enabled=false")
+    run = train(runs_dir, "log.tensorboard=true", "log.csv=true", "video.enabled=true", quiet=False)
+    plain = train(runs_dir, *OFF)
     assert (run / "metrics.jsonl").read_bytes() == (plain / "metrics.jsonl").read_bytes()
     assert policy(run) == policy(plain)
     found = read_events(run / "tensorboard")
@@ -68,7 +69,7 @@ def policy(run: Path) -> bytes:
 def test_wandb_gets_pictures(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
-    run = train(runs_dir, "log.wandb.mode=offline", "video.enabled=true")
+    run = train(runs_dir, *OFF, "log.wandb.mode=offline", "video.enabled=true")
     media = [path.name.partition("_")[0] for path in (run / "wandb").glob("offline-run-*/files/media/**/*.*")]
     assert sorted(media) == ["best", "curve", "last"]
 

@@ -104,6 +104,17 @@ def test_a_report_is_made_without_torch(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_page_about_ten_thousand_metrics_stays_small(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    line = {f"update/group_{n // 100}/metric_{n}": float(n) for n in range(10_000)}
+    write_lines(run / "metrics.jsonl", [{"env_steps": step, **line, "update/loss": 0.5} for step in range(5)])
+    text = reports.report_run(run).read_text()
+    assert len(text) < 1_000_000
+    assert text.count("<svg") < 30
+    assert "update/loss" in text
+    assert "more metrics not listed" in text
+
+
 def check_page(browser: Browser, page: Path, charts: int) -> None:
     """Everything is shown, nothing is wider than the window, nothing complains and nothing is fetched."""
     browser.visit(page)

@@ -146,8 +146,10 @@ class Metrics:
         if name.startswith(("evaluate/return", "evaluate/episodes")):
             self._takers[name] = None
             return None
-        limit = MOST_CURVES if importance(name) <= len(WORDS) else MOST_CURVES // 2
-        if len(name) > LONGEST_NAME or len(self._takers) > MOST_NAMES:
+        is_important = importance(name) <= len(WORDS)
+        limit = MOST_CURVES if is_important else MOST_CURVES // 2
+        has_room = len(self._takers) <= MOST_NAMES or (is_important and len(self.curves) < limit)
+        if len(name) > LONGEST_NAME or not has_room:
             self.unlisted += 1
             if self.unlisted <= 50 * MOST_NAMES:
                 self._takers[name] = None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from reverie import backend
 from reverie.algos.dreamer import Dreamer
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
@@ -168,10 +169,19 @@ def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
         assert np.abs(write_back.columns["note/deter"]).max() <= 1
 
 
-def test_acting_sees_the_latents_that_learning_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("observations", [*OBSERVATIONS, "vector without symlog"])
+def test_acting_sees_the_latents_that_learning_sees(
+    engine: str, observations: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Step by step with a carry, and all at once from replay: the same latents for the same noise."""
-    agent = make()
-    monkeypatch.setattr(agent, "_noise", lambda rng, *leading: torch.full((*leading, 3), 0.5))
+    monkeypatch.setattr(backend, "_engine", engine)
+    kind, _, is_plain = observations.partition(" without ")
+    model = SMALL["model"] | {"encoder": {**CODEC, "symlog": not is_plain}}
+    agent = make(observations=OBSERVATIONS[kind], model=model)
+    assert (agent.observer is None) == (engine == "torch")
+    noise = np.float32([0.2, 0.5, 0.8])
+    monkeypatch.setattr(agent.model.rssm, "draw_noise", lambda rng, *leading: np.tile(noise, (*leading, 1)))
     batch = make_batch(agent)
     rng = make_generator(0)
     carry, seen = agent.initial_carry(2), []
@@ -189,10 +199,28 @@ def test_acting_sees_the_latents_that_learning_sees(monkeypatch: pytest.MonkeyPa
         assert torch.equal(latent.stoch[:, column], stored.stoch)
 
 
+@pytest.mark.parametrize("action", ACTIONS)
+def test_numpy_and_torch_act_alike(action: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for engine in ("numpy", "torch"):
+        monkeypatch.setattr(backend, "_engine", engine)
+        agent = make(ACTIONS[action])
+        learn(agent, make_batch(agent))  # weights that moved are seen too
+        now = column_of(random_rows(agent.specs, 4, 2), 1)
+        now["previous_action"] = now.pop("action")
+        now["is_first"] = np.array([False, True, False, False])
+        carry = {"deter": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8), "stoch": np.ones((4, 3), np.uint8)}
+        found[engine] = agent.act(now, carry, Clock(), make_generator(3), Mode.COLLECT)
+    np.testing.assert_allclose(found["numpy"][0], found["torch"][0], rtol=1e-4, atol=1e-5)
+    for key, value in found["torch"][1].items():
+        assert found["numpy"][1][key].dtype == value.dtype
+        np.testing.assert_allclose(found["numpy"][1][key], value, rtol=1e-4, atol=1e-5)
+
+
 def test_evaluation_takes_the_best_action() -> None:
     agent = make()
     agent.actor.output.weight.data *= 0.1
-    agent.actor.output.bias.data = torch.tensor([0.0, 0.0, 3.0])
+    agent.actor.output.bias.data.copy_(torch.tensor([0.0, 0.0, 3.0]))
     now = column_of(random_rows(agent.specs, 50, 1))
     now["previous_action"] = now.pop("action")
     best, *_ = agent.act(now, agent.initial_carry(50), Clock(), make_generator(0), Mode.EVALUATE)

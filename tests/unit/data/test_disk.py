@@ -17,7 +17,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Row, WriteBack
 from reverie.data import file_columns
-from reverie.data.forecast import forecast_buffer
+from reverie.data.forecast import ExpectedRows, forecast_buffer
 from reverie.data.replay import ReplayBuffer
 from reverie.runs.storage import SealedStore, read_tree, write_tree
 
@@ -136,7 +136,7 @@ from pathlib import Path
 import numpy as np
 from reverie.core.reads import Transitions
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
-from reverie.data.forecast import forecast_buffer
+from reverie.data.forecast import ExpectedRows, forecast_buffer
 from reverie.data.replay import ReplayBuffer
 from reverie.runs.storage import SealedStore, read_tree, write_tree
 
@@ -161,7 +161,7 @@ if mode == "fill":
 else:
     buffer.load_state(read_tree(folder / "buffer", store))
     buffer.sample(Transitions(32), {}, np.random.default_rng(0))
-forecast = forecast_buffer(config, specs, 1)
+forecast = forecast_buffer(config, ExpectedRows(specs, 1))
 files = sum(path.stat().st_size for path in store.folder.iterdir())
 print(json.dumps({"taken": resident("VmRSS") - before, "peak": resident("VmHWM") - before,
     "forecast": forecast.memory, "disk": forecast.disk, "files": files}))
@@ -188,7 +188,7 @@ def test_memory_stays_small_and_loading_takes_no_more_than_the_buffer(tmp_path: 
 
 def test_the_forecast_tells_memory_and_disk_apart() -> None:
     on_disk, in_memory = (
-        forecast_buffer(ReplayBuffer.Config(capacity=8000, chunk_rows=1000, storage=storage), SPECS, 2)
+        forecast_buffer(ReplayBuffer.Config(capacity=8000, chunk_rows=1000, storage=storage), ExpectedRows(SPECS, 2))
         for storage in ("disk", "memory")
     )
     assert in_memory.disk == 0

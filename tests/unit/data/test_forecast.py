@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
-from reverie.data.forecast import Forecast, forecast_buffer, forecast_bytes
+from reverie.data.forecast import ExpectedRows, Forecast, forecast_buffer
 from reverie.data.replay import ReplayBuffer
 from reverie.data.rollout import RolloutBuffer
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from reverie.core.reads import Transitions
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import WriteBack
-from reverie.data.forecast import forecast_bytes
+from reverie.data.forecast import ExpectedRows, forecast_buffer
 from reverie.data.replay import ReplayBuffer
 
 def resident():
@@ -35,7 +35,7 @@ specs = Specs({"obs": spec}, ActionSpec("discrete", (), "int64", (2,)))
 config = ReplayBuffer.Config(**settings)
 latent = {"latent": np.ones((2, latent_size), np.float32)} if latent_size else {}
 rng = np.random.default_rng(0)
-forecast = forecast_bytes(config, specs, 2, {"value": np.zeros(2, np.float32)}, latent)
+forecast = forecast_buffer(config, ExpectedRows(specs, 2, {"value": np.zeros(2, np.float32)}, latent)).memory
 
 def add(buffer, time):
     buffer.add({
@@ -91,7 +91,7 @@ SPECS = Specs({"obs": ObservationSpec((3,), "float32", "vector")}, ActionSpec("c
 
 def test_parts_of_a_mixture_add_up() -> None:
     def forecast(sampler: dict[str, Any]) -> int:
-        return forecast_bytes(ReplayBuffer.Config(capacity=800, sampler=sampler), SPECS, 1)
+        return forecast_buffer(ReplayBuffer.Config(capacity=800, sampler=sampler), ExpectedRows(SPECS, 1)).memory
 
     parts = [{"share": 1, "sampler": {"kind": kind}} for kind in ("uniform", "prioritised", "prioritised")]
     extra = forecast({"kind": "mixture", "parts": parts}) - forecast({"kind": "uniform"})
@@ -100,14 +100,16 @@ def test_parts_of_a_mixture_add_up() -> None:
 
 def test_a_rollout_counts_what_lies_between_two_reads() -> None:
     config = RolloutBuffer.Config()
-    assert forecast_bytes(config, SPECS, 4) == 0
+    assert forecast_buffer(config, ExpectedRows(SPECS, 4)).memory == 0
     one_row = 12 + 8 + 4 + 4  # observation, action, reward, flags
-    assert forecast_bytes(config, SPECS, 4, {"value": np.zeros(4)}, rollout_rows=100) == 200 * (one_row + 8)
+    assert forecast_buffer(config, ExpectedRows(SPECS, 4, {"value": np.zeros(4)}, rollout_rows=100)).memory == 200 * (
+        one_row + 8
+    )
 
 
 def test_buffers_without_a_forecast_count_as_nothing() -> None:
     config = ReplayBuffer.Config().model_copy(update={"kind": "tests.unit.data.test_forecast.OwnBuffer"})
-    assert forecast_buffer(config, SPECS, 1) == Forecast(0, 0)
+    assert forecast_buffer(config, ExpectedRows(SPECS, 1)) == Forecast(0, 0)
 
 
 class OwnBuffer:

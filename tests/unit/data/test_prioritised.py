@@ -17,7 +17,7 @@ from reverie.core.rng import make_generator
 from reverie.core.types import Array, WriteBack
 from reverie.data import prioritised
 from reverie.data.columns import ObservedColumns
-from reverie.data.forecast import forecast_bytes
+from reverie.data.forecast import ExpectedRows, forecast_buffer
 from reverie.data.prioritised import LegalTree, PrioritisedSampler
 from reverie.data.spans import Span
 from reverie.data.sum_tree import SumTree
@@ -229,7 +229,7 @@ def test_a_buffer_serves_importance_and_takes_priorities() -> None:
 def test_memory_counts_the_tree() -> None:
     plain, weighted = make_buffer(36), make_buffer(36, sampler={"kind": "prioritised"})
     assert weighted.memory_bytes - plain.memory_bytes == 72 * 20  # a weight of 4 bytes, 16 in the tree
-    bytes_of = [forecast_bytes(buffer.config, buffer.specs, 2) for buffer in (weighted, plain)]
+    bytes_of = [forecast_buffer(buffer.config, ExpectedRows(buffer.specs, 2)).memory for buffer in (weighted, plain)]
     assert bytes_of[0] - bytes_of[1] == 72 * 20
 
 

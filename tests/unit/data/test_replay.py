@@ -14,7 +14,7 @@ from reverie.core.reads import Episodes, Read, Rollout, Transitions, Window
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row, State, WriteBack
-from reverie.data.forecast import forecast_bytes
+from reverie.data.forecast import ExpectedRows, forecast_buffer
 from reverie.data.replay import ReplayBuffer
 from reverie.data.rows import stack_rows, transitions
 from reverie.envs.config import EnvConfig
@@ -285,9 +285,11 @@ def test_notes_come_with_their_rows_until_they_are_replaced(dtype: str, tmp_path
 
 def test_the_forecast_knows_that_notes_are_annotations() -> None:
     buffer = make_buffer(0, annotation_dtype="float16")
-    plain = forecast_bytes(buffer.config, SPECS, 2)
+    plain = forecast_buffer(buffer.config, ExpectedRows(SPECS, 2)).memory
     notes = {key: value for key, value in noted_row(0).items() if key.startswith("note/")}
-    assert forecast_bytes(buffer.config, SPECS, 2, notes) - plain == buffer.rows.capacity_rows * (2 * 2 + 2 * 1)
+    assert forecast_buffer(buffer.config, ExpectedRows(SPECS, 2, notes)).memory - plain == buffer.rows.capacity_rows * (
+        2 * 2 + 2 * 1
+    )
 
 
 def test_context_comes_ahead_of_a_window_and_does_not_count_as_replayed() -> None:
@@ -364,7 +366,7 @@ def test_the_forecast_is_what_a_full_buffer_takes(dtype: str) -> None:
     # obs 8, reward 4, four flags 4 and once more as bits, action 8, value 4, and the latent
     assert buffer.memory_bytes == 72 * (29 + 3 * np.dtype(dtype).itemsize)
     extras = {"value": np.zeros(2, np.float32)}
-    assert forecast_bytes(buffer.config, SPECS, 2, extras, latent) == buffer.memory_bytes
+    assert forecast_buffer(buffer.config, ExpectedRows(SPECS, 2, extras, latent)).memory == buffer.memory_bytes
 
 
 def make_stacking(wrappers: list[dict[str, Any]], frames: int, env: str = "Reverie/Motion-v0", **kwargs: Any) -> tuple:
@@ -405,7 +407,7 @@ def test_stacks_are_what_the_wrapper_gave(frames: int, env: str, kwargs: dict[st
     assert buffer.rows.oldest > 0
     assert buffer.rows.gather(np.array([100]))[key].shape[-1] * frames == vector.specs.observations[key].shape[-1]
     extras = {"log": np.zeros((2, 0))}
-    forecast = forecast_bytes(buffer.config, vector.specs, 2, extras)
+    forecast = forecast_buffer(buffer.config, ExpectedRows(vector.specs, 2, extras)).memory
     assert forecast == buffer.memory_bytes // len(buffer) * buffer.rows.capacity_rows
 
 

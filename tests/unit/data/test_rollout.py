@@ -10,6 +10,7 @@ from reverie.core.reads import Episodes, Rollout, Transitions, Window
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Row, WriteBack
+from reverie.data.forecast import ExpectedRows
 from reverie.data.rollout import RolloutBuffer
 
 SPECS = Specs({"obs": ObservationSpec((2,), "float32", "vector")}, ActionSpec("discrete", (), "int64", (9,)))
@@ -183,8 +184,8 @@ def test_of_carries_the_first_of_a_rollout_is_kept() -> None:
 
 def test_a_carry_is_forecast_once_per_env() -> None:
     carry = {"carry/memory": np.zeros((2, 3), np.float32)}
-    plain = RolloutBuffer.forecast(RolloutBuffer.Config(), SPECS, 2, {}, {}, 10)
-    with_carry = RolloutBuffer.forecast(RolloutBuffer.Config(), SPECS, 2, carry, {}, 10)
+    plain = RolloutBuffer.forecast(RolloutBuffer.Config(), ExpectedRows(SPECS, 2, {}, {}, 10))
+    with_carry = RolloutBuffer.forecast(RolloutBuffer.Config(), ExpectedRows(SPECS, 2, carry, {}, 10))
     assert with_carry.memory - plain.memory == 2 * 12
 
 

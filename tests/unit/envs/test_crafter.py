@@ -33,6 +33,15 @@ def test_what_it_shows_and_takes() -> None:
     assert make_specs(EnvConfig(id="Crafter/Reward", kwargs={"size": 32})).observations["obs"].shape == (32, 32, 3)
 
 
+def test_it_can_be_drawn_larger_than_it_is_seen() -> None:
+    env = make_env(EnvConfig(id="Crafter/Reward"), "rgb_array")
+    seen, _ = env.reset(seed=0)
+    drawn: Any = env.render()
+    assert min(drawn.shape[:2]) > 2 * len(seen)
+    assert drawn.std() > 10
+    assert env.step(0)[0].shape == seen.shape
+
+
 def test_an_episode_follows_from_its_seed_alone() -> None:
     fresh, used = (make_env(EnvConfig(id="Crafter/Reward")) for _ in range(2))
     play(used, 5, 20)  # other episodes before leave no trace

@@ -10,10 +10,10 @@ import torch
 from reverie.core.rng import make_generator
 from reverie.functional.categorical import (
     divergence,
+    draw_one_hot,
     entropy,
     mix_uniform,
     one_hot,
-    sample_indices,
     split_divergence,
     straight_through,
 )
@@ -30,14 +30,16 @@ def test_uniform_mix_by_hand() -> None:
 def test_sampling_inverts_the_distribution_function() -> None:
     probability = torch.tensor([[0.2], [0.0], [0.5], [0.3]])
     uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 0.99])
-    drawn = sample_indices(probability.expand(6, 4, 1), uniform[:, None])
-    assert drawn.squeeze(-1).tolist() == [0, 0, 2, 2, 3, 3]
+    drawn = draw_one_hot(probability.expand(6, 4, 1), uniform[:, None])
+    assert drawn.argmax(-2).squeeze(-1).tolist() == [0, 0, 2, 2, 3, 3]
+    assert (drawn.sum(-2) == 1).all()
+    assert ((drawn == 0) | (drawn == 1)).all()
 
 
 def test_samples_come_as_often_as_they_should() -> None:
     probability = mix_uniform(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]), 0.01)
     uniform = make_generator(1).random((40_000, 2), dtype=np.float32)
-    drawn = one_hot(sample_indices(probability.expand(40_000, 3, 2), torch.as_tensor(uniform)), 3)
+    drawn = draw_one_hot(probability.expand(40_000, 3, 2), torch.as_tensor(uniform))
     torch.testing.assert_close(drawn.mean(0), probability, atol=0.01, rtol=0)
 
 

@@ -9,13 +9,17 @@ import torch
 from torch import Tensor
 
 from reverie.core.rng import make_generator
-from reverie.functional.symlog import symexp, symexp_bins, symlog, two_hot, two_hot_loss, two_hot_mean
+from reverie.functional.symlog import symexp, symexp_bins, symlog, two_hot, two_hot_losses, two_hot_mean
 
 BINS = torch.tensor([-4.0, -1.0, 0.0, 1.0, 4.0])
 
 
 def random_tensor(*shape: int, scale: float = 1.0) -> Tensor:
     return torch.as_tensor(make_generator(1, "numbers").standard_normal(shape), dtype=torch.float32) * scale
+
+
+def loss_of(logits: Tensor, target: Tensor) -> Tensor:
+    return two_hot_losses(logits, logits.detach().softmax(-1), BINS, target)[0]
 
 
 def test_symlog_by_hand() -> None:
@@ -55,23 +59,36 @@ def test_loss_equals_the_cross_entropy_with_every_bin_written_out() -> None:
         dense[row, below[row] + 1] += share[row]
     torch.testing.assert_close((dense @ BINS), target.clamp(-4, 4))  # a two-hot vector has the target as its mean
     expected = -(dense * logits.log_softmax(-1)).sum(-1)
-    torch.testing.assert_close(two_hot_loss(logits, logits.logsumexp(-1), target, BINS), expected)
+    torch.testing.assert_close(loss_of(logits, target), expected)
+
+
+def test_gradients_equal_those_of_the_cross_entropy_with_every_bin_written_out() -> None:
+    logits, bins = random_tensor(6, 5).double().requires_grad_(), BINS.double()
+    targets, weights = random_tensor(2, 6, scale=3).double(), random_tensor(2, 6).double()
+    dense = torch.zeros(2, 6, 5).double()
+    for (below, share), place in zip((two_hot(target, bins) for target in targets), dense, strict=True):
+        place.scatter_(1, below[:, None], (1 - share)[:, None]).scatter_(1, below[:, None] + 1, share[:, None])
+    expected = -(dense * logits.log_softmax(-1)).sum(-1)
+    found = torch.stack(two_hot_losses(logits, logits.detach().softmax(-1), bins, *targets))
+    torch.testing.assert_close(found, expected)
+    slopes = [torch.autograd.grad((losses * weights).sum(), logits)[0] for losses in (found, expected)]
+    torch.testing.assert_close(*slopes)
 
 
 @pytest.mark.parametrize("count", [4, 5, 255])
 def test_mean_is_exactly_zero_for_equal_logits(count: int) -> None:
-    assert two_hot_mean(torch.full((3, count), 0.7), symexp_bins(count)).tolist() == [0, 0, 0]
+    assert two_hot_mean(torch.full((3, count), 1 / count), symexp_bins(count)).tolist() == [0, 0, 0]
 
 
 def test_mean_is_the_expectation() -> None:
     logits = random_tensor(6, 5)
-    torch.testing.assert_close(two_hot_mean(logits, BINS), logits.softmax(-1) @ BINS)
+    torch.testing.assert_close(two_hot_mean(logits.softmax(-1), BINS), logits.softmax(-1) @ BINS)
 
 
 def test_gradient_descent_on_the_loss_leads_the_mean_to_the_target() -> None:
     target = torch.tensor([3.0, -0.5])
     logits = torch.zeros(2, 5, requires_grad=True)
     for _ in range(300):
-        (gradient,) = torch.autograd.grad(two_hot_loss(logits, logits.logsumexp(-1), target, BINS).sum(), logits)
+        (gradient,) = torch.autograd.grad(loss_of(logits, target).sum(), logits)
         logits = (logits - gradient).detach().requires_grad_()
-    torch.testing.assert_close(two_hot_mean(logits.detach(), BINS), target, rtol=0.02, atol=0)
+    torch.testing.assert_close(two_hot_mean(logits.detach().softmax(-1), BINS), target, rtol=0.02, atol=0)

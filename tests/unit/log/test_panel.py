@@ -70,6 +70,13 @@ def test_a_low_window_shows_what_matters_and_counts_the_rest() -> None:
     assert lines[-1] == "+ 54 more"
 
 
+@pytest.mark.parametrize(("height", "is_spaced"), [(23, False), (40, True)])
+def test_groups_are_set_apart_where_there_is_room(height: int, is_spaced: bool) -> None:
+    lines = lines_of(make_board(extra=50), 80, height)
+    assert any(not line.strip("│ ") for line in lines) is is_spaced
+    assert "more" in lines[-1]
+
+
 def test_a_wide_window_has_two_columns() -> None:
     (row,) = [line for line in lines_of(make_board(extra=20), 200, 23) if "return_mean" in line]
     assert row.count("★") + row.count("▄") > 1

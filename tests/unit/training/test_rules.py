@@ -73,10 +73,21 @@ def test_explained_variance_may_be_bad_for_a_while() -> None:
     assert alerts(series("update/explained_variance", *[-0.9] * 20)) == []
 
 
+def test_explained_variance_of_returns_that_do_not_vary_says_nothing() -> None:
+    def lines(*losses: float) -> list[dict[str, Any]]:
+        told = series("update/explained_variance", *[-5.0] * len(losses))
+        return [{**line, "update/value_loss": loss} for line, loss in zip(told, losses, strict=True)]
+
+    assert alerts(lines(16.0, 4.0, *[0.1] * 20)) == []
+    assert alerts(lines(*[16.0] * 8)) == [(80, "explained_variance")]
+    assert alerts(lines(16.0, *[0.1] * 5, *[1.0] * 8)) == [(140, "explained_variance")]
+
+
 def test_a_gradient_is_compared_with_what_was_usual() -> None:
     calm = [1.0, 2.0, 0.5, 1.0, 1.0]
     assert alerts(series("update/grad_norm", *calm, 90.0, 90.0)) == []
     assert alerts(series("update/grad_norm", *calm, 150.0, 150.0)) == [(70, "gradient_growth")]
+    assert alerts(series("update/grad_norm", *(value * 1e-6 for value in calm), 0.09)) == []
     assert alerts(series("update/grad_norm", 1.0, 150.0, 150.0)) == [], "too early to know what is usual"
     assert alerts(series("update/grad_norm", *[1000.0] * 9)) == [], "large is not the same as growing"
 

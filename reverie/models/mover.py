@@ -1,0 +1,62 @@
+"""Moving many memories at once and without gradients: the inner loop of dreams.
+
+The same sums as :class:`reverie.nets.blocks.BlockGRU` after the three layers before it, with all that does not change
+from step to step prepared once, and in place: at a thousand memories each pass over them costs as much as a product.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from reverie.nets.blocks import inverse_size
+
+if TYPE_CHECKING:
+    from reverie.models.rssm import RSSM
+
+
+class Mover:
+    """Moves ``count`` memories of an RSSM; build it anew when the weights have changed."""
+
+    def __init__(self, rssm: RSSM, count: int) -> None:
+        core, entries = rssm.core, (rssm.from_deter, rssm.from_stoch, rssm.from_action)
+        self.core, self.blocks = core, core.own.blocks
+        self.linears = [entry.linear for entry in entries]
+        self.scale = torch.stack([entry.finish.scale for entry in entries])
+        self.entry = self.scale.new_empty(count, *self.scale.shape)
+        self.gates = self.scale.new_empty(self.blocks, count, core.gates.weight.shape[-1])
+        self.gates_weight, self.gates_bias = self._prepare_gates()
+
+    def _prepare_gates(self) -> tuple[Tensor, Tensor]:
+        """With the doubled candidate of tanh(x) = 2 sigmoid(2x) - 1, and with 1 less for the update."""
+        layer = self.core.gates
+        factor, offset = torch.tensor([1.0, 2.0, 1.0]), torch.tensor([0.0, 0.0, -1.0])
+        each = (layer.bias.numel() // self.blocks // 3,)
+        factor, offset = (part.to(layer.bias).repeat_interleave(*each) for part in (factor, offset))
+        bias = layer.bias.unflatten(0, (self.blocks, 1, -1))
+        return layer.weight * factor, torch.addcmul(offset, bias, factor)
+
+    def __call__(self, deter: Tensor, stoch: Tensor, action: Tensor, out: Tensor) -> None:
+        """From the memory (N, D), the latent (N, W) and the action (N, A) to the next memory (N, D)."""
+        for place, linear, x in zip(self.entry.unbind(1), self.linears, (deter, stoch, action), strict=True):
+            torch.addmm(linear.bias, x, linear.weight.t(), out=place)
+        entry = _finish(self.entry, self.scale).flatten(1)
+        hidden = torch.addmm(self.core.own.bias, entry, self.core.shared.weight.t())
+        self._blockwise(hidden).add_(torch.bmm(self._blockwise(deter), self.core.own.weight))
+        _finish(hidden, self.core.hidden.scale)
+        torch.baddbmm(self.gates_bias, self._blockwise(hidden), self.gates_weight, out=self.gates)
+        reset, candidate, update = self.gates.chunk(3, -1)
+        aim = reset.sigmoid().mul_(candidate).sigmoid_().mul_(2).sub_(1)
+        torch.lerp(self._blockwise(deter), aim, update.sigmoid_(), out=self._blockwise(out))
+
+    def _blockwise(self, x: Tensor) -> Tensor:
+        """A view (k, N, D / k) of (N, D)."""
+        return x.unflatten(-1, (self.blocks, -1)).transpose(0, 1)
+
+
+def _finish(x: Tensor, scale: Tensor) -> Tensor:
+    """Norm and SiLU in place."""
+    return F.silu(x.mul_(inverse_size(x)).mul_(scale), inplace=True)
