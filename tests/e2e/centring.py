@@ -14,7 +14,8 @@ from reverie.core.types import Array
 class CentringEnv(gym.Env[Array, np.int64]):
     """Sixteen steps with pictures of 16x16 pixels; the block starts anywhere and moves by two columns, left or right.
 
-    Each step earns 1 in the middle and less the further away the block is. Moving by chance earns 6.6 on average, the best is 13.
+    Each step earns 1 in the middle and less the further away the block is. Moving by chance earns 6.6 on average, the
+    best is 13.
     """
 
     steps = 16

@@ -27,14 +27,14 @@ def test_a_pole_is_kept_up_longer(tmp_path: Path) -> None:
 
 
 def test_pictures_are_understood(tmp_path: Path) -> None:
-    """A block is brought to the middle of the picture, which earns 13 at most; the model also learns to paint what it sees."""
+    """A block is brought to the middle of the picture; chance earns 6.6, the best 13. The model learns to paint it."""
     words = (
         "env.max_episode_steps=16", "env.num_envs=4", "**.depth=4", "**.multipliers=[2,2]", "algorithm.horizon=8",
         "algorithm.model.rssm.stoch=8", "algorithm.imagine_steps=6", "algorithm.learning_rate=2e-3",
         "algorithm.batch_size=8", "algorithm.batch_length=16", "algorithm.optimizer.warmup=50",
         "phases.1.hooks.2.evaluate={episodes: 10, every_steps: 250}", "phases.1.hooks.1.update.train_ratio=32",
     )  # fmt: skip
-    run = api.train("tests.e2e.centring.CentringEnv:dreamer", *SMALL, *words, seed=1, steps=1100, runs_dir=tmp_path)
+    run = api.train("tests.e2e.centring.CentringEnv:dreamer", *SMALL, *words, seed=1, steps=1300, runs_dir=tmp_path)
     by_chance = [episode["return"] for episode in run.scores()[:20]]  # the random prefill
     assert sum(by_chance) / 20 < 8
     assert max(scores_of(run)) >= 12
