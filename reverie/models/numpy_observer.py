@@ -78,6 +78,7 @@ class NumpyEncoder:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder, self.has_images = encoder, bool(encoder.image_keys)
+        self.is_pressed = encoder.is_pressed
         if not self.has_images:
             self.inputs, self.layers = NumpyInput(encoder.inputs), NumpyChain(*encoder.layers)
 
@@ -88,4 +89,4 @@ class NumpyEncoder:
             tokens: Array = self.encoder(rows)[:, 0].numpy()
             return tokens
         x = self.inputs(now)
-        return self.layers(np.copysign(np.log1p(np.abs(x)), x))
+        return self.layers(np.copysign(np.log1p(np.abs(x)), x) if self.is_pressed else x)

@@ -176,7 +176,7 @@ class Encoder(nn.Module):
         super().__init__()
         images, others = split_observations(observations)
         self.image_keys, self.other_keys = list(images), list(others)
-        self.press = symlog if config.symlog else _as_it_is
+        self.is_pressed = config.symlog
         self.width = 0
         if others:
             self.inputs = VectorInput(others)
@@ -189,13 +189,17 @@ class Encoder(nn.Module):
 
     def forward(self, rows: Tensors) -> Tensor:
         flat = {key: rows[key].flatten(0, 1) for key in (*self.other_keys, *self.image_keys)}
-        parts = [self.layers(self.press(self.inputs(flat)))] if self.other_keys else []
+        parts = [self._vectors(flat)] if self.other_keys else []
         if self.image_keys:
             images = [flat[key] for key in self.image_keys]
             image = images[0] if len(images) == 1 else torch.cat(images, -1)
             parts.append(self.pyramid(image.float() / 255 - 0.5))
         tokens = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         return tokens.view(*rows["is_first"].shape, -1)
+
+    def _vectors(self, flat: Tensors) -> Tensor:
+        vectors = self.inputs(flat)
+        return self.layers(symlog(vectors) if self.is_pressed else vectors)
 
 
 class Decoder(nn.Module):
@@ -264,10 +268,6 @@ def common_size(images: Mapping[str, ObservationSpec]) -> tuple[int, int]:
         )
     height, width = sizes.pop()
     return height, width
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
 
 
 def _loss_of(spec: ObservationSpec, predicted: Tensor, target: Tensor, is_pressed: bool) -> Tensor:

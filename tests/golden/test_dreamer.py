@@ -32,9 +32,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "continuous, mixed gradients": {**PLAIN, "action": BOX, "dynamics_share": 0.3, "slow_targets": True},
     "gaussian, dynamics": {"action": BOX, **SMOOTH},
 }
-OF_THE_MODEL = tuple(
-    f"loss_{name}" for name in ("dynamics", "representation", "reconstruction", "reward", "continuation")
-)
+OF_THE_MODEL = tuple(f"loss_{name}" for name in ("dynamics", "representation", "reconstruction", "continuation"))
 
 
 def run(form: str, disturbance: float = 0.0) -> dict[str, float]:

@@ -170,13 +170,15 @@ def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
-@pytest.mark.parametrize("observations", OBSERVATIONS)
+@pytest.mark.parametrize("observations", [*OBSERVATIONS, "vector without symlog"])
 def test_acting_sees_the_latents_that_learning_sees(
     engine: str, observations: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step by step with a carry, and all at once from replay: the same latents for the same noise."""
     monkeypatch.setattr(backend, "_engine", engine)
-    agent = make(observations=OBSERVATIONS[observations])
+    kind, _, is_plain = observations.partition(" without ")
+    model = SMALL["model"] | {"encoder": {**CODEC, "symlog": not is_plain}}
+    agent = make(observations=OBSERVATIONS[kind], model=model)
     assert (agent.observer is None) == (engine == "torch")
     noise = np.float32([0.2, 0.5, 0.8])
     monkeypatch.setattr(agent.model.rssm, "draw_noise", lambda rng, *leading: np.tile(noise, (*leading, 1)))
