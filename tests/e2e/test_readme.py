@@ -26,7 +26,8 @@ def cut(command: list[str]) -> list[str]:
     if option in command:
         place = command.index(option)
         command = [*command[:place], *command[place + 2 :]]
-    return [*command, *(SMALLER if name == "train" else ()), option, amount]
+    smaller = SMALLER if name == "train" and ":ppo" in command[1] else ()
+    return [*command, *smaller, option, amount]
 
 
 def test_budgets_are_cut() -> None:
