@@ -168,7 +168,9 @@ class DQN:
 
     def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator) -> None:
         if specs.action.kind != "discrete":
-            raise ConfigError(f"DQN needs discrete actions; this env has {specs.action.kind} ones.", "Try ppo or sac.")
+            raise ConfigError(
+                f"DQN needs discrete actions; this env has {specs.action.kind} ones.", "Try ppo, sac or dreamer."
+            )
         self.config = config
         self.specs = specs
         with backend.seeded(rng):

@@ -51,10 +51,11 @@ from reverie.nets.numpy_blocks import NumpyChain
 from reverie.nets.part_norms import PartNorms
 
 Tensors = Mapping[str, Tensor]
+_LARGEST_TANH = 1 - 1e-6
 
 
 class Dreamer:
-    """An agent for all observations and for discrete, multi-discrete and bounded continuous actions."""
+    """An agent for all observations, and for discrete, multi-discrete, bounded continuous and mixed actions."""
 
     Config = DreamerConfig
     hooks = ("update", "update_world_model", "update_controller")
@@ -283,7 +284,7 @@ class Dreamer:
     @torch.no_grad()
     def foresee(self, batch: Batch, starts: Array, steps: int, rng: np.random.Generator) -> Foreseen:
         """What the model makes of whole rows (B, T), and dreams from N of them with the actions that followed."""
-        rows = backend.to_tensors(batch)
+        rows = self._press_rewards(backend.to_tensors(batch))
         shape = rows["is_first"].shape
         observed = self.model.observe(self.model.initial(shape[0]), rows, self._noise(rng, *shape))
         env, time = torch.as_tensor(starts, device=backend.device()).T
@@ -304,10 +305,13 @@ class Dreamer:
     def _show(self, features: Tensor) -> Row:
         """Features (...) as observations, rewards and the chance to go on."""
         prediction = self.model.predict(features)
+        reward = prediction.reward
+        if self.config.reward_transform == "tanh":  # back to the size that the env gives
+            reward = reward.clamp(-_LARGEST_TANH, _LARGEST_TANH).atanh()
         chance = (prediction.continuation / self.discount).clamp(max=1)
         return {
             **self.decode(features),
-            "reward": prediction.reward.cpu().numpy(),
+            "reward": reward.cpu().numpy(),
             "continuation": chance.cpu().numpy(),
         }
 
@@ -321,12 +325,14 @@ class Dreamer:
     def _prepare(self, batch: Batch) -> tuple[Latent, dict[str, Tensor]]:
         """Where the stretches start, and their rows (B, T) on the device."""
         context, rows = with_context(backend.to_tensors(batch))
-        if self.config.reward_transform == "tanh":
-            rows["reward"] = rows["reward"].tanh()
+        rows = self._press_rewards(rows)
         notes = {key.removeprefix(NOTE): value for key, value in context.items() if key.startswith(NOTE)}
         if notes and self.config.replay_context:
             return self._unpack(notes), rows
         return self.model.initial(len(context["is_first"])), rows
+
+    def _press_rewards(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**rows, "reward": rows["reward"].tanh()} if self.config.reward_transform == "tanh" else rows
 
     def _write_back(self, batch: Batch, observed: Observed) -> WriteBack | None:
         """The new latents for the rows they belong to."""

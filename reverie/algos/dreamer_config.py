@@ -73,7 +73,7 @@ class DreamerConfig(ComponentConfig):
     """How the policy learns: 0 makes actions with good returns more likely (reinforce), 1 follows the slope of the
     returns back through the dream (dynamics), anything between mixes both."""
     explore_noise: float = Field(0.0, ge=0)
-    """Deviation of the noise added to continuous actions while collecting."""
+    """Deviation of the noise added to continuous actions while collecting; mixed actions get none."""
     reward_transform: Literal["none", "tanh"] = "none"
     """What is done to rewards before anything learns from them."""
     free_nats: float = Field(1.0, ge=0)

@@ -161,7 +161,7 @@ def _table_sizes(specs: Specs) -> tuple[int, ...]:
             "A table needs discrete observations; this env shows numbers or images.", "Try dqn, ppo or sac."
         )
     if specs.action.kind != "discrete":
-        raise ConfigError(f"A table needs discrete actions, not {specs.action.kind} ones.", "Try ppo or sac.")
+        raise ConfigError(f"A table needs discrete actions, not {specs.action.kind} ones.", "Try ppo or dreamer.")
     if np.prod(sizes, dtype=float) > MAX_STATES:
         raise ConfigError(f"A table of {np.prod(sizes, dtype=float):.0e} states does not fit.", "Try dqn or ppo.")
     return sizes

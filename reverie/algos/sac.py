@@ -317,7 +317,7 @@ class SAC:
 
 def _check_actions(specs: Specs) -> None:
     if specs.action.kind not in ("continuous", "discrete"):
-        raise ConfigError(f"SAC has no form for {specs.action.kind} actions.", "Try ppo.")
+        raise ConfigError(f"SAC has no form for {specs.action.kind} actions.", "Try ppo or dreamer.")
     if specs.action.kind == "continuous" and not specs.action.is_scaled:
         raise ConfigError(
             "SAC needs bounded actions; this env's bounds are infinite.",

@@ -122,9 +122,17 @@ def _open(path: Path, name: str) -> Any:
         raise RunError(f"The Minari dataset '{name}' cannot be read: {error}") from error
 
 
+def _refuse_parts(action: ActionSpec) -> None:
+    if action.parts:
+        raise ConfigError(
+            "Actions of several kinds at once cannot be kept as a Minari dataset.", "Leave out --format minari."
+        )
+
+
 def _to_buffer(number: int, episode: Row, env: gym.Env[Any, Any], specs: Specs) -> Any:
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
+    _refuse_parts(specs.action)
     to_env = make_action_map(specs.action, env.action_space)
     actions = np.stack([np.asarray(to_env(action)) for action in episode["action"][:-1]])
     own = [key for key in episode if key not in (*ARRIVING, *specs.observations)]
@@ -153,6 +161,7 @@ def _to_rows(episode: Any, space: gym.Space[Any], specs: Specs) -> Row:
     infos = episode.infos or {}
     own = {key.replace("|", "/"): np.asarray(values) for key, values in infos.get(OWN, {}).items()}
     if "action" not in own:
+        _refuse_parts(specs.action)
         done = _to_agent(specs.action, np.asarray(episode.actions))
         own["action"] = np.concatenate([done, specs.action.zeros(1)])
     return rows | own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reverie.core.errors import ConfigError
 from reverie.core.rng import derive_seed
@@ -12,7 +12,7 @@ from reverie.core.types import ARRIVING, Row
 from reverie.data.dataset import DESCRIPTION, read_dataset
 
 if TYPE_CHECKING:
-    from reverie.core.specs import Specs
+    from reverie.core.specs import ActionSpec, Specs
 
 MINARI = "minari:"
 
@@ -55,14 +55,17 @@ def check_fits(source: Source, specs: Specs, text: str) -> None:
                 f"{_describe(wanted)} here.",
                 "Use the env and the wrappers that the data were recorded with.",
             )
-    if (theirs.action.kind, theirs.action.shape, theirs.action.classes) != (
-        specs.action.kind, specs.action.shape, specs.action.classes,
-    ):  # fmt: skip
+    if _form(theirs.action) != _form(specs.action):
         raise ConfigError(
             f"The data in '{text}' do not fit the env: their actions are {theirs.action.kind} of shape "
             f"{theirs.action.shape}, here they are {specs.action.kind} of shape {specs.action.shape}.",
             "Use the env and the wrappers that the data were recorded with.",
         )
+
+
+def _form(action: ActionSpec) -> tuple[Any, ...]:
+    """What decides whether actions mean the same."""
+    return action.kind, action.shape, action.classes, *map(_form, action.parts)
 
 
 def read_episodes(text: str, specs: Specs, share: float, held_out: bool) -> Iterator[Row]:

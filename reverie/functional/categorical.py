@@ -25,8 +25,16 @@ def draw_one_hot(probability: Tensor, uniform: Tensor) -> Tensor:
     *leading, classes, variables = probability.shape
     is_above = probability.new_zeros(*leading, classes + 1, variables)
     is_above[..., 0, :] = 1
-    torch.le(probability[..., :-1, :].cumsum(-2), uniform.unsqueeze(-2), out=is_above[..., 1:-1, :])
+    torch.le(_upper_edges(probability[..., :-1, :]), uniform.unsqueeze(-2), out=is_above[..., 1:-1, :])
     return is_above[..., :-1, :] - is_above[..., 1:, :]
+
+
+def _upper_edges(probability: Tensor) -> Tensor:
+    """Running sums over the classes. On CUDA torch has no cumsum of floats that is the same every time."""
+    if not probability.is_cuda:
+        return probability.cumsum(-2)
+    classes = probability.shape[-2]
+    return torch.ones(classes, classes, device=probability.device).tril() @ probability
 
 
 def one_hot(index: Tensor, classes: int) -> Tensor:

@@ -41,6 +41,6 @@ def reconstruction_picture(truth: Array, model: Array, columns: int = 12) -> Arr
 
 def as_colours(images: Array) -> Array:
     """Images (..., C) as (..., 3): grey ones thrice; of a stack of frames the newest."""
-    if images.shape[-1] == 3:
-        return images
+    if images.shape[-1] % 3 == 0:
+        return images[..., -3:]
     return np.repeat(images[..., -1:], 3, axis=-1)

@@ -45,7 +45,7 @@ class Foresight:
     def begin(self, session: Session) -> None:
         """Forget what a resume from an earlier moment will make anew."""
         for path in self.folder.glob("*"):
-            if path.name.isdigit() and int(path.name) > session.counters.env_steps:
+            if path.name.isdecimal() and int(path.name) > session.counters.env_steps:
                 shutil.rmtree(path, ignore_errors=True)
 
     def end_cycle(self, session: Session) -> None:

@@ -127,7 +127,10 @@ class Videos:
             shutil.copyfile(self._path("last"), copy)
             self._install("best", copy, {**self._about("last"), **about})
             return True
+        from reverie import backend
+
         policy, told = load_policy(self.run.path)
+        backend.set_threads(self.config.backend.threads)  # which loading a policy set to one
         clock = Clock(told["env_steps"], horizon_steps=session.counters.horizon_steps)
         self._film("best", policy, clock, about)
         return True

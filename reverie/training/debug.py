@@ -90,7 +90,7 @@ class DebugOrchestrator(Orchestrator):
 def check_overfit(session: Session, hook: str, batch: Batch) -> tuple[str, str]:
     """Whether a throw-away copy of the algorithm gets better on one batch: a level and what came of it."""
     losses = repeat_update(session, hook, batch)
-    names = [name for name in losses[0] if name == "loss" or name.endswith("_loss")]
+    names = [name for name in losses[0] if name == "loss" or name.endswith("_loss") or name.startswith("loss_")]
     if not names:
         return "info", f"'{hook}' reports no loss, so nobody knows whether repeated updates on one batch reduce it."
     shares = {name: losses[-1][name] / losses[0][name] for name in names if losses[0][name] > 0}
