@@ -85,6 +85,12 @@ class Dreamer:
     def reads(self) -> dict[str, Read]:
         return dict.fromkeys(self.hooks, Window(self.config.batch_size, self.config.batch_length, context=1))
 
+    @staticmethod
+    def extras_of(config: DreamerConfig) -> Row:
+        rssm = config.model.rssm
+        stoch = np.zeros((1, rssm.stoch), np.uint8 if rssm.latents == "categorical" else np.float32)
+        return {f"{NOTE}deter": np.zeros((1, rssm.deter), np.float32), f"{NOTE}stoch": stoch}
+
     @property
     def discount(self) -> float:
         return 1 - 1 / self.config.horizon

@@ -24,7 +24,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import State
-from reverie.data.forecast import ExpectedRows, forecast_buffer
+from reverie.data.forecast import ExpectedRows, forecast_buffer, known_extras
 from reverie.data.normaliser import Normaliser
 from reverie.data.offline import check_fits, open_source
 from reverie.envs.config import EnvConfig
@@ -62,7 +62,7 @@ def choose_storage(config: RunConfig) -> RunConfig:
     open_names = [name for name, buffer in config.buffers.items() if getattr(buffer, "storage", "") == "auto"]
     if not open_names:
         return config
-    expected = ExpectedRows(make_specs(config.env), config.env.num_envs)
+    expected = ExpectedRows(make_specs(config.env), config.env.num_envs, known_extras(config.algorithm))
     needed = sum(forecast_buffer(buffer, expected).memory for buffer in config.buffers.values())
     free = free_memory()
     storage = "memory" if free is None or needed <= free // 2 else "disk"

@@ -32,6 +32,8 @@ class Algorithm(Stateful, Protocol):
     * Hyperparameters are read from ``self.config`` at each call: a phase may replace it.
     * Optional: ``held_out_metrics(hook, batch, clock, rng) -> metrics`` judges a batch that was kept from training, as
       the hook would learn from it, and changes nothing.
+    * Optional: ``extras_of(config) -> Row``, a static method that gives examples (1, ...) of what ``act`` keeps with
+      each row, so that the memory of buffers can be foretold before anything is built.
     * Optional, for world models: ``foresee(rows, starts, steps, rng) -> Foreseen`` follows rows (B, T) that begin with
       episodes and have ``previous_action``, and dreams on from N of them, ``starts`` (N, 2) of env and time. It
       changes nothing, and neither does ``act`` of such an algorithm.

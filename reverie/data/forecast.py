@@ -42,6 +42,12 @@ class ExpectedRows(NamedTuple):
     """Rows, over all envs, between two reads of a buffer that keeps only those."""
 
 
+def known_extras(algorithm: ComponentConfig) -> Mapping[str, Array]:
+    """What the algorithm of this config says that it will keep with each row; nothing if it does not say."""
+    extras_of = getattr(registry.load("algorithm", algorithm.kind), "extras_of", None)
+    return NONE if extras_of is None else extras_of(algorithm)
+
+
 def forecast_buffer(config: ComponentConfig, expected: ExpectedRows) -> Forecast:
     """What the buffer of this config takes when full; a class of the user's own that has no forecast, nothing."""
     forecast = getattr(registry.load("buffer", config.kind), "forecast", None)

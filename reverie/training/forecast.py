@@ -11,7 +11,7 @@ import numpy as np
 from reverie.config.schema import RunConfig
 from reverie.core.specs import Specs
 from reverie.core.types import Row, State
-from reverie.data.forecast import ExpectedRows, Forecast, forecast_buffer
+from reverie.data.forecast import ExpectedRows, Forecast, forecast_buffer, known_extras
 from reverie.training.phases import Hook, Phase, flatten_phases
 from reverie.training.probe import HookCost, Measured
 
@@ -21,7 +21,7 @@ LOG_BYTES = 1_000_000
 
 def buffer_bytes(config: RunConfig, specs: Specs, measured: Measured) -> Forecast:
     """All buffers when they are full; extras and annotations are those that the probe saw."""
-    extras: Row = dict(measured.extras)
+    extras: Row = dict(measured.extras or known_extras(config.algorithm))
     extras |= {f"log/{key}": np.zeros(1, np.float32) for key in config.env.log_keys}
     expected = ExpectedRows(specs, config.env.num_envs, extras, measured.annotations)
     found = [

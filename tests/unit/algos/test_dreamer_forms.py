@@ -11,7 +11,7 @@ import torch
 from reverie.algos.dreamer import Dreamer
 from reverie.api import make_config
 from reverie.core.rng import make_generator
-from reverie.core.types import Clock, Mode
+from reverie.core.types import NOTE, Clock, Mode
 from tests.unit.algos.batches import BOX, DISCRETE, column_of, random_rows
 from tests.unit.algos.test_dreamer import ACTIONS, SMALL, all_weights, learn, make, make_batch, weights
 
@@ -179,3 +179,17 @@ def test_every_form_learns_its_model(form: str, action: Any) -> None:
         assert last < 0.5 * first, name
     both = agent.update(rows, Clock(), make_generator(0)).metrics
     assert all(np.isfinite(float(value)) for value in both.values())
+
+
+@pytest.mark.parametrize("model", [SMALL["model"], GAUSSIAN])
+def test_what_is_kept_with_rows_is_foretold(model: Any) -> None:
+    agent = make(model=model)
+    kept = {f"{NOTE}{key}": (value.shape, value.dtype) for key, value in agent.initial_carry(1).items()}
+    assert {key: (value.shape, value.dtype) for key, value in Dreamer.extras_of(agent.config).items()} == kept
+
+
+def test_looks_at_pressed_rewards_show_them_as_they_were() -> None:
+    agent = make(reward_transform="tanh")
+    features = torch.zeros(3, agent.model.features)
+    pressed = agent.model.predict(features).reward.numpy()
+    np.testing.assert_allclose(np.tanh(agent._show(features)["reward"]), pressed.clip(-1, 1), atol=1e-5)
