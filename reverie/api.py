@@ -227,7 +227,7 @@ def evaluate(
         config = config.model_copy(update={"evaluate": settings, "seed": config.seed if seed is None else seed})
         evaluator = build_evaluator(config)
         try:
-            scores = evaluator.evaluate(policy, episodes, Clock(env_steps=about["env_steps"]))
+            scores = evaluator.evaluate(policy, episodes, Clock(about["env_steps"], about["updates"]))
         finally:
             evaluator.close()
     summary = summarise(scores, config.seed)

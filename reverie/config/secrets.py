@@ -27,4 +27,4 @@ def hide_in_tree(tree: Tree) -> Tree:
 
 def hide_in_word(word: str) -> str:
     """A word of a command line as it may be shown."""
-    return re.sub(r"https?://[^\s}]*", HIDDEN, word) if SECRET.partition(".")[2] in word else word
+    return re.sub(r"https?://[^\s}]*[^\s},]", HIDDEN, word) if SECRET.partition(".")[2] in word else word

@@ -109,7 +109,7 @@ class Player:
         """A trained policy, exploring as it did at its time if it samples."""
         policy, about = load_any_policy(run, which)
         env, steps = EnvConfig.model_validate(about["env"]), int(about["env_steps"])
-        clock = Clock(env_steps=steps, horizon_steps=read_config(run / "config.yaml").horizon_steps)
+        clock = Clock(steps, about["updates"], horizon_steps=read_config(run / "config.yaml").horizon_steps)
         mode = Mode.COLLECT if sample else Mode.EVALUATE
         return cls(env, policy.specs, f"policy of {run.name} after {steps} env steps", policy, mode, clock)
 

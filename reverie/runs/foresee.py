@@ -46,7 +46,8 @@ def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
     seed = config.seed if wanted.seed is None else wanted.seed
     evaluator = build_evaluator(config.model_copy(update={"evaluate": evaluate, "seed": seed}))
     try:
-        look = evaluator.look(policy, Clock(env_steps=about["env_steps"], horizon_steps=config.horizon_steps))
+        clock = Clock(about["env_steps"], about["updates"], horizon_steps=config.horizon_steps)
+        look = evaluator.look(policy, clock)
     finally:
         evaluator.close()
     assert look is not None

@@ -41,7 +41,7 @@ class PolicyShelf:
         """Write the policy as it is now."""
         about = {
             "env": session.config.env.model_dump(mode="json"), "seed": session.config.seed,
-            "env_steps": session.counters.env_steps, "score": summary,
+            "env_steps": session.counters.env_steps, "updates": session.counters.updates, "score": summary,
         }  # fmt: skip
         session.policy.save(self.folder.path / "policies" / name, about)
 
@@ -83,7 +83,7 @@ def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]
     try:
         policy, about = Policy.load(folder)
         EnvConfig.model_validate(about["env"])
-        return policy, {**about, "env_steps": int(about["env_steps"])}
+        return policy, {**about, "env_steps": int(about["env_steps"]), "updates": int(about.get("updates", 0))}
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise RunError(f"The policy in {folder} cannot be used: {problem}", "It is damaged, or was altered.") from error
@@ -107,4 +107,4 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", "It was altered.") from error
     about = {"env": config.env.model_dump(mode="json"), "seed": config.seed, "score": None}
-    return policy, {**about, "env_steps": checkpoint.counters["env_steps"]}
+    return policy, {**about, **{name: checkpoint.counters[name] for name in ("env_steps", "updates")}}

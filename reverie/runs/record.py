@@ -48,7 +48,7 @@ class Cast:
         """A trained policy; without a seed it plays the episodes of its run's evaluations."""
         policy, about = load_any_policy(run, which)
         seed = int(about["seed"]) if seed is None else seed
-        actor = PolicyActor(policy, seed, Clock(env_steps=about["env_steps"]), sample)
+        actor = PolicyActor(policy, seed, Clock(about["env_steps"], about["updates"]), sample)
         env = EnvConfig.model_validate(about["env"])
         return cls(actor, env, seed, f"{env.id} after {about['env_steps']:,} steps")
 

@@ -131,7 +131,7 @@ class Videos:
 
         policy, told = load_policy(self.run.path)
         backend.set_threads(self.config.backend.threads)  # which loading a policy set to one
-        clock = Clock(told["env_steps"], horizon_steps=session.counters.horizon_steps)
+        clock = Clock(told["env_steps"], told["updates"], horizon_steps=session.counters.horizon_steps)
         self._film("best", policy, clock, about)
         return True
 

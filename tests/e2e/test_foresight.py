@@ -72,6 +72,11 @@ def test_training_is_the_same_without_looking(run: api.Run, tmp_path: Path) -> N
 looks = tuple(f"evaluate/{name}/" for name in ("open_loop", "reconstruction", "calibration", "held_out"))
 
 
+def test_looking_again_sees_the_same(run: api.Run, tmp_path: Path) -> None:
+    again = api.foresee(str(run.path), out=tmp_path)["metrics"]
+    assert again["open_loop/reward/mse"] == run.metrics()[-1]["evaluate/open_loop/reward/mse"]
+
+
 def test_the_command_looks_again(run: api.Run, reverie: Command) -> None:
     words = ("foresee", run.name, "--runs-dir", str(run.path.parent), "--steps", "2", "--dreams", "3")
     done = reverie(*words, "--out", "there", "--json")

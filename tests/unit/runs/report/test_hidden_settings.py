@@ -35,4 +35,5 @@ def test_what_sinks_and_pages_are_given() -> None:
     assert hide_in_tree({"monitor": {"webhook": "https://a/b", "kl": 1}}) == {"monitor": {"webhook": HIDDEN, "kl": 1}}
     assert hide_in_tree({"seed": 1}) == {"seed": 1}
     assert hide_in_word("monitor={webhook: https://a/b, kl: 1}") == f"monitor={{webhook: {HIDDEN}, kl: 1}}"
+    assert hide_in_word("monitor.webhook=https://a/b,c-secret") == f"monitor.webhook={HIDDEN}"
     assert hide_in_word("env.url=https://a/b") == "env.url=https://a/b"
