@@ -78,7 +78,7 @@ def ours(words: list[str], steps: int) -> tuple[float, dict[str, float]]:
         command = [sys.executable, "-m", "reverie", "train", *words, *QUIET, "--steps", str(steps), "--quiet"]
         taken = cpu_seconds([*command, "--runs-dir", folder])
         (path,) = Path(folder).glob("*/machine.jsonl")
-        last = json.loads(path.read_text().splitlines()[-1])
+        last = json.loads((path.read_text().splitlines() or ["{}"])[-1])
     names = [f"speed/{part}_seconds" for part in ("collect", "update", "save")] + ["usage/env_seconds"]
     return taken, {name: round(last[name], 2) for name in names if name in last}
 
