@@ -74,7 +74,7 @@ class Execution:
             stack.callback(evaluator.close)
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
             self.videos.begin(session)
-            self.pictures = Pictures(self.config, self.folder)
+            self.pictures = Pictures(self.config, self.folder, self.console.say)
             self.foresight = Foresight(evaluator, self.folder, self.console.say)
             self.foresight.begin(session)
             orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)

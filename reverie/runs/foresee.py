@@ -19,7 +19,7 @@ from reverie.runs.policies import load_any_policy
 class Wanted:
     """Which policy of a run, and what it is to foresee."""
 
-    policy: str = "best"
+    policy: str = "final"
     seed: int | None = None
     """Of the episodes; without one those of the run's evaluations."""
     steps: int | None = None

@@ -21,6 +21,7 @@ from reverie.log.recorder import Recorder
 from reverie.log.tiles import compare_frames, reconstruction_picture
 from reverie.log.video import is_installed, open_video
 from reverie.runs.folder import RunFolder, write_json
+from reverie.runs.pictures import has_viewers
 from reverie.runs.storage import write_bytes
 from reverie.training.evaluator import Evaluator
 from reverie.training.foresight import Look
@@ -57,7 +58,8 @@ class Foresight:
             return
         try:
             write_look(look, self.folder / str(clock.env_steps), {"env_steps": clock.env_steps})
-            show_look(look, session.recorder)
+            if has_viewers(session.config):
+                show_look(look, session.recorder)
         except Exception as error:  # an encoder or a disk: training goes on
             self.is_on = False
             with suppress(OSError):

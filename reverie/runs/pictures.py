@@ -6,7 +6,7 @@ A part of the cycle that changes nothing and is only there where such a sink is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -32,7 +32,8 @@ def has_viewers(config: RunConfig) -> bool:
 class Pictures:
     """Hands pictures to the recorder."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
+        self.say = say
         self.is_on = has_viewers(config)
         self.title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
         self.goal = config.env.spec.solved_at
@@ -57,9 +58,11 @@ class Pictures:
         """The run is over."""
         if not self.is_on or not self.curve:
             return
-        with suppress(Exception):  # whatever a drawing may fail of, no run shall
+        try:
             image = draw_curve(np.array(self.curve), self.title, self.goal)
             session.recorder.show("figure", "evaluate/curve", image=image)
+        except Exception as error:  # whatever a drawing may fail of, no run shall
+            self.say(f"The curve of evaluations could not be drawn: {type(error).__name__}: {error}")
 
 
 def draw_curve(points: Array, title: str, goal: float | None = None) -> Array:
