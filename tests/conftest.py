@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reverie.envs import make
 from reverie.runs.report import write as reports
 
 os.environ["SDL_VIDEODRIVER"] = "dummy"
@@ -72,6 +73,14 @@ def _runs_without_reports() -> Iterator[None]:
     """Reports at the end of the many small runs would take longer than the runs; ``real_reports`` brings them back."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reports, "report_finished", lambda run: run / "report.html")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _envs_in_this_process() -> Iterator[None]:
+    """``env.vector: auto`` is settled by a stopwatch, and a stopwatch must not decide what a test tries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(make, "_step_seconds", lambda config: 0.0)
         yield
 
 

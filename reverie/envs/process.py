@@ -112,7 +112,7 @@ class ProcessVector:
         layout = protocol.shared_layout(self.specs, config.log_keys)
         memory_file = _anonymous_file(protocol.shared_size(layout, num_envs))
         self._rows = protocol.map_shared(mmap.mmap(memory_file, 0), layout, num_envs)
-        self._actions = self._rows.pop("action")
+        self._sent = self._rows.pop("action")
         self._workers: list[Worker] = []
         self._shut_down = weakref.finalize(self, _shut_down, self._workers, memory_file)
         brief = {**protocol.describe_env(config), "seed": seed, "stream": stream, "num_envs": num_envs}
@@ -131,7 +131,7 @@ class ProcessVector:
         return self._exchange(protocol.BEGIN, np.ones(self.num_envs, bool))
 
     def step(self, action: Array) -> Row:
-        self._actions[:] = action
+        self._sent[:] = action
         return self._exchange(protocol.STEP, self._pending)
 
     def state(self) -> State:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 IGNORED = {
     "machine_rules",  # of the monitor: they judge how long things take
     "_last",  # the recorder's stopwatch; and a copy of rows that a process vector keeps for crashes
+    "_sent",  # the memory in which a process vector hands its workers their actions
     "meter",  # the recorder's look at the machine
     "env_seconds",  # the collector's stopwatch
     "sinks",

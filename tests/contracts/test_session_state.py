@@ -53,6 +53,7 @@ CASES = {
     ),
     "reinforce": ("CartPole-v1:reinforce", "algorithm.network.units=[8]"),
     "q-learning": ("Taxi-v4:qlearning",),
+    "q-learning with worker processes": ("Taxi-v4:qlearning", "env.vector=process", "env.workers=2"),
     "sarsa": ("Taxi-v4:qlearning", "algorithm.target=sarsa", "phases.0.hooks.0.collect.rows=24"),
     "a bandit with rows that a time limit ends": (
         "Bandit/Drifting-v0:thompson", "env.max_episode_steps=5", "phases.0.hooks.0.collect.rows=7",
