@@ -98,6 +98,10 @@ class Observed(NamedTuple):
     posterior: Tensor
     """Distributions of the latents (B, T, K, S): probabilities of K classes, or mean and deviation."""
 
+    def detach(self) -> Observed:
+        """The same without gradient."""
+        return Observed(Latent(*(part.detach() for part in self.latent)), self.posterior.detach())
+
 
 class RSSM(nn.Module):
     """The dynamics alone, over encoded actions and observations."""
