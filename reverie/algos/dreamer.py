@@ -66,6 +66,7 @@ class Dreamer(Looks):
     Config = DreamerConfig
     hooks = ("update", "update_world_model", "update_controller")
     uses_microbatches = True
+    uses_bfloat16 = True
 
     def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
         _check_actions(specs)

@@ -318,7 +318,7 @@ def test_foreseeing_is_observing_and_then_dreaming_what_was_done(
     observations: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make(observations=OBSERVATIONS[observations])
-    monkeypatch.setattr(agent, "_noise", lambda rng, *leading: torch.full((*leading, 3), 0.5))
+    monkeypatch.setattr(agent.model.rssm, "draw_noise", lambda rng, *leading: np.full((*leading, 3), 0.5, np.float32))
     rows, before = foreseen_rows(agent), all_weights(agent)
     starts = np.array([[0, 1], [0, 3], [1, 2]])
     found = agent.foresee(rows, starts, 2, make_generator(0))
