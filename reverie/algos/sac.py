@@ -113,6 +113,7 @@ class SAC:
     Config = SACConfig
     hooks = ("update",)
     uses_microbatches = True
+    uses_priorities = True
 
     def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator) -> None:
         _check_actions(specs)
