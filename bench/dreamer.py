@@ -24,6 +24,7 @@ from reverie.config.compose import compose
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
+from reverie.nets import laprop
 
 SPECS = {
     "vector": Specs(
@@ -34,8 +35,9 @@ SPECS = {
 }
 PARTS = {
     "observe": (dreamer.WorldModel, "observe"), "model_losses": (dreamer.WorldModel, "losses"),
-    "dream": (dreamer.Dreamer, "_dream"), "dream_losses": (dreamer.Dreamer, "_dream_losses"),
-    "replay_loss": (dreamer.Dreamer, "_replay_loss"), "backward_and_step": (dreamer, "step_together"),
+    "dream": (dreamer.Behaviour, "dream"), "dream_losses": (dreamer.Behaviour, "dream_losses"),
+    "replay_loss": (dreamer.Behaviour, "replay_loss"), "backward": (laprop, "_differentiate"),
+    "step": (laprop.LaProp, "move"),
 }  # fmt: skip
 
 
@@ -84,9 +86,9 @@ def time_parts(update: Callable[[], Any]) -> dict[str, float]:
     originals = {name: getattr(owner, attribute) for name, (owner, attribute) in PARTS.items()}
 
     def watched(name: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             before = time.process_time()
-            result = originals[name](*arguments)
+            result = originals[name](*arguments, **named)
             taken[name] = taken.get(name, 0.0) + time.process_time() - before
             return result
 

@@ -29,13 +29,21 @@ class World:
 _device = torch.device("cpu")
 _engine = "numpy"
 _microbatches = 1
+_precision = "float32"
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's numbers for mallopt
 
 
-def configure(device: str, threads: int, deterministic: bool, engine: str = "numpy", microbatches: int = 1) -> None:
+def configure(
+    device: str,
+    threads: int,
+    deterministic: bool,
+    engine: str = "numpy",
+    microbatches: int = 1,
+    precision: str = "float32",
+) -> None:
     """Apply the backend section of a config; called once, before anything is built."""
-    global _device, _engine, _microbatches
-    _microbatches = microbatches
+    global _device, _engine, _microbatches, _precision
+    _microbatches, _precision = microbatches, precision
     _device = check_device(device)
     _engine = engine if _device.type == "cpu" else "torch"
     set_threads(threads)
@@ -92,6 +100,18 @@ def part_size(rows: int) -> int:
 def engine() -> str:
     """What plain fully connected networks run on: numpy (gradients written out) or torch."""
     return _engine
+
+
+def precision() -> str:
+    """What networks compute in, if their algorithm can choose: float32 or bfloat16."""
+    return _precision
+
+
+def best_precision(device: str) -> str:
+    """What ``precision: auto`` stands for on this device: bfloat16 on CUDA hardware that has it (from 8.0 on)."""
+    chosen = check_device(device)
+    has_it = chosen.type == "cuda" and torch.cuda.get_device_capability(chosen) >= (8, 0)
+    return "bfloat16" if has_it else "float32"
 
 
 def best_device() -> str:

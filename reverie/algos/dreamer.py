@@ -9,15 +9,18 @@ code leaves it out), and while evaluating the policy takes its best action inste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from reverie import backend
+from reverie.algos.dreamer_batch import Part, join, latent_noise, mean_of, prepare, write_back
+from reverie.algos.dreamer_behaviour import Behaviour
 from reverie.algos.dreamer_config import DreamerConfig
+from reverie.algos.dreamer_looks import Looks
 from reverie.controllers.latent_actor import LatentActor, LatentCritic
 from reverie.core import registry
 from reverie.core.errors import ConfigError
@@ -29,36 +32,41 @@ from reverie.core.types import (
     Batch,
     Carry,
     Clock,
-    Foreseen,
     Mode,
     Row,
     State,
     Update,
-    WriteBack,
-    is_last,
     observation_keys,
     random_array,
 )  # fmt: skip
-from reverie.data.rows import transitions, with_context
-from reverie.functional.returns import imagined_return, td_lambda_return
 from reverie.models.numpy_observer import NumpyObserver, runs_in_numpy
 from reverie.models.rssm import Latent, Observed
-from reverie.models.world_model import Dream, WorldModel
+from reverie.models.world_model import WorldModel
 from reverie.nets.distributions import Distribution
 from reverie.nets.laprop import step_together
-from reverie.nets.layers import frozen
 from reverie.nets.numpy_blocks import NumpyChain
 from reverie.nets.part_norms import PartNorms
-
-Tensors = Mapping[str, Tensor]
-_LARGEST_TANH = 1 - 1e-6
+from reverie.nets.scaling import NoScale
 
 
-class Dreamer:
+class Told(NamedTuple):
+    """What a look at some rows tells: losses per row or step of a dream, and means to watch."""
+
+    observed: Observed
+    losses: dict[str, Tensor]
+    metrics: dict[str, Tensor]
+
+
+Look = Callable[[Part], Told]
+
+
+class Dreamer(Looks):
     """An agent for all observations, and for discrete, multi-discrete, bounded continuous and mixed actions."""
 
     Config = DreamerConfig
     hooks = ("update", "update_world_model", "update_controller")
+    uses_microbatches = True
+    uses_bfloat16 = True
 
     def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
         _check_actions(specs)
@@ -92,8 +100,9 @@ class Dreamer:
         return {f"{NOTE}deter": np.zeros((1, rssm.deter), np.float32), f"{NOTE}stoch": stoch}
 
     @property
-    def discount(self) -> float:
-        return 1 - 1 / self.config.horizon
+    def behaviour(self) -> Behaviour:
+        """Policy and value with the settings of this moment: phases may change them."""
+        return Behaviour(self.config, self.model, self.actor, self.critic, self.return_scale)
 
     # ---------------------------------------------------------------- acting
 
@@ -105,7 +114,7 @@ class Dreamer:
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         policy, after = self._look(now, carry, rng)
-        noise = self._action_noise(rng, len(now["is_first"]))
+        noise = self.behaviour.action_noise(rng, len(now["is_first"]))
         action = policy.mode() if mode is Mode.EVALUATE else self._explore(policy.sample(noise), rng)
         return action.cpu().numpy(), after, {f"{NOTE}{key}": value for key, value in after.items()}
 
@@ -118,245 +127,9 @@ class Dreamer:
             return self.actor.distribution(output), {"deter": seen.deter, "stoch": seen.stoch}
         keys = (*observation_keys(now), "previous_action", "is_first")
         rows = backend.to_tensors({key: now[key][:, None] for key in keys})
-        latent = self.model.observe(self._unpack(carry), rows, self._noise(rng, count, 1)).latent
+        before = self.model.rssm.unpack(backend.to_tensors(carry))
+        latent = self.model.observe(before, rows, latent_noise(self.model, rng, count, 1)).latent
         return self.actor(latent.features[:, 0]), self._pack(Latent(latent.deter[:, 0], latent.stoch[:, 0]))
-
-    # ---------------------------------------------------------------- learning
-
-    def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """Model, policy and value in one backward pass, on rows (B, T + 1) of which the first gives the context."""
-        start, rows = self._prepare(batch)
-        observed = self.model.observe(start, rows, self._noise(rng, *rows["is_first"].shape))
-        losses = self._model_losses(observed, rows)
-        behaviour, metrics = self._behaviour_losses(observed, rows, rng)
-        losses |= behaviour
-        optimizers = (self.model_optimizer, self.behaviour_optimizer)
-        parts = self.model_parts + self.behaviour_parts
-        norms, watched = self._step(optimizers, losses, self._rates(clock), parts)
-        self._follow()
-        metrics |= self.model.watch(observed) | watched
-        metrics |= {"model_grad_norm": norms[0], "behaviour_grad_norm": norms[1]}
-        return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
-
-    def update_world_model(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """The model alone, for phases."""
-        start, rows = self._prepare(batch)
-        observed = self.model.observe(start, rows, self._noise(rng, *rows["is_first"].shape))
-        losses = self._model_losses(observed, rows)
-        (norm,), watched = self._step([self.model_optimizer], losses, self._rates(clock)[:1], self.model_parts)
-        metrics = self.model.watch(observed) | watched | {"model_grad_norm": norm}
-        return Update(_report(losses, metrics), write_back=self._write_back(batch, observed))
-
-    def update_controller(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """Policy and value alone, for phases; the model stands still."""
-        start, rows = self._prepare(batch)
-        with torch.no_grad():
-            observed = self.model.observe(start, rows, self._noise(rng, *rows["is_first"].shape))
-        losses, metrics = self._behaviour_losses(observed, rows, rng)
-        optimizers, rates = [self.behaviour_optimizer], self._rates(clock)[1:]
-        (norm,), watched = self._step(optimizers, losses, rates, self.behaviour_parts)
-        self._follow()
-        return Update(_report(losses, {**metrics, **watched, "behaviour_grad_norm": norm}))
-
-    def _model_losses(self, observed: Observed, rows: Tensors) -> dict[str, Tensor]:
-        return self.model.losses(observed, rows, self.discount, self.config.free_nats)
-
-    def _behaviour_losses(
-        self, observed: Observed, rows: Tensors, rng: np.random.Generator
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Losses of policy and value, in dreams from every row and on the rows; and numbers to watch."""
-        start = observed.latent.flatten()
-        if self.config.dynamics_share:
-            dream, slope = self._dream_through(start, rng)
-        else:
-            dream, slope = self._dream(start, self.config.imagine_steps, rng), None
-        losses, returns, metrics = self._dream_losses(dream, slope)
-        if self.config.loss_weights.replay_value:
-            starts = returns[0].view(rows["is_first"].shape)
-            losses["replay_value"] = self._replay_loss(observed.latent.features, rows, starts)
-        return losses, metrics
-
-    def _dream_through(self, start: Latent, rng: np.random.Generator) -> tuple[Dream, Tensor]:
-        """A dream, and its returns (H, N) with their slope along what the policy did; model and value stand still."""
-        steps, count, actions = self.config.imagine_steps, len(start.deter), []
-        latent_noise, action_noise = self._noise(rng, steps, count), self._action_noise(rng, steps, count)
-
-        def act(features: Tensor, step: int) -> Tensor:
-            policy = self.actor(features.detach())
-            actions.append(policy.sample(action_noise[step]).detach())
-            return policy.through(action_noise[step])
-
-        with frozen(self.model, self.critic):
-            features = self.model.dream(start, act, latent_noise)
-            prediction = self.model.predict_through(features[1:])
-            critic = self.critic.slow if self.config.slow_targets else self.critic.value
-            values = critic(features[1:]).expectation()
-            returns = imagined_return(prediction.reward.T, values.T, prediction.continuation.T, self.config.gae_lambda)
-        return Dream(features.detach(), torch.stack(actions)), returns.T
-
-    def _dream_losses(
-        self, dream: Dream, slope: Tensor | None = None
-    ) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
-        """Losses (H, N), returns (H, N) and metrics; nothing of it reaches the model.
-
-        ``slope`` are the same returns with a gradient, if the policy is to follow it.
-        """
-        features = dream.features
-        value = self.critic(features[:-1])
-        with torch.no_grad():
-            if self.config.slow_targets:
-                expected = self.critic.slow_mean(features)
-            else:
-                expected = torch.cat([value.mean(), self.critic.mean(features[-1:])])
-            prediction = self.model.predict(features)
-            reward, going_on = prediction.reward[1:], prediction.continuation
-            returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
-            self.return_scale.update(returns)
-            _, scale = self.return_scale()
-            advantage = (returns - expected[:-1]) / scale
-            weight = going_on.cumprod(0)[:-1]
-            slow = self.critic.slow_mean(features[:-1])
-        policy = self.actor(features[:-1].flatten(0, 1))
-        log_prob = policy.log_prob(dream.actions.flatten(0, 1)).view_as(advantage)
-        entropy = policy.entropy().view_as(advantage)
-        gain = log_prob * advantage
-        if slope is not None:
-            gain = torch.lerp(gain, slope / scale, self.config.dynamics_share)
-        to_return, to_slow = value.loss(returns, slow)
-        losses = {
-            "policy": -weight * (gain + self.config.entropy_weight * entropy),
-            "value": weight * (to_return + self.config.slow_weight * to_slow),
-        }
-        metrics = {
-            "entropy": entropy.mean(), "advantage_size": advantage.abs().mean(), "dream_reward": reward.mean(),
-            "dream_continuation": going_on.mean(), "dream_return": returns.mean(), "dream_value": expected.mean(),
-            "return_scale": scale,
-        }  # fmt: skip
-        return losses, returns, metrics
-
-    def _replay_loss(self, features: Tensor, rows: Tensors, starts: Tensor) -> Tensor:
-        """The value's error on the rows themselves (B, T - 1); ``starts`` are returns dreamt from each row (B, T)."""
-        now, then, weight = transitions({**rows, "features": features, "dreamt": starts})
-        returns = td_lambda_return(
-            then["reward"], then["dreamt"], then["terminated"], is_last(then), weight, self.discount,
-            self.config.gae_lambda,
-        )  # fmt: skip
-        seen = now["features"] if self.config.replay_value_gradient else now["features"].detach()
-        to_return, to_slow = self.critic(seen).loss(returns, self.critic.slow_mean(seen))
-        return weight * (to_return + self.config.slow_weight * to_slow)
-
-    def _step(
-        self, optimizers: Sequence[Any], losses: Mapping[str, Tensor], rates: Sequence[float], parts: PartNorms
-    ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        return step_together(optimizers, self._total(losses), rates, parts, self.config.max_grad_norm)
-
-    def _rates(self, clock: Clock) -> list[float]:
-        """Step sizes of the model, and of policy and value."""
-        behaviour = self.config.behaviour_learning_rate or self.config.learning_rate
-        return [self.config.learning_rate.at(clock), behaviour.at(clock)]
-
-    def _follow(self) -> None:
-        """Let the slow value follow, if it is time to."""
-        if self.behaviour_optimizer.steps % self.config.slow_every == 0:
-            self.critic.follow(self.config.slow_rate)
-
-    def _total(self, losses: Mapping[str, Tensor]) -> Tensor:
-        weights = self.config.loss_weights
-        return torch.stack([getattr(weights, name) * loss.mean() for name, loss in losses.items()]).sum()
-
-    # ---------------------------------------------------------------- looking into the model
-
-    @torch.no_grad()
-    def observe(self, batch: Batch, rng: np.random.Generator) -> Latent:
-        """The latents (B, T) of rows (B, T + 1) as an update sees them."""
-        start, rows = self._prepare(batch)
-        return self.model.observe(start, rows, self._noise(rng, *rows["is_first"].shape)).latent
-
-    @torch.no_grad()
-    def imagine(self, start: Latent, rng: np.random.Generator, actions: Array | None = None, steps: int = 15) -> Dream:
-        """Dream on from N latents: with these actions (H, N, *shape), or ``steps`` with those of the policy."""
-        if actions is None:
-            return self._dream(start, steps, rng)
-        given = torch.as_tensor(actions, device=backend.device())
-        uniform = self._noise(rng, *given.shape[:2])
-        return self.model.imagine(start, lambda features, step: given[step], uniform)
-
-    def decode(self, latent: Latent | Tensor) -> dict[str, Array]:
-        """Latents, or features of a dream, as observations."""
-        if isinstance(latent, Tensor):
-            latent = self.model.split(latent)
-        return {key: value.cpu().numpy() for key, value in self.model.decode(latent).items()}
-
-    @torch.no_grad()
-    def foresee(self, batch: Batch, starts: Array, steps: int, rng: np.random.Generator) -> Foreseen:
-        """What the model makes of whole rows (B, T), and dreams from N of them with the actions that followed."""
-        rows = self._press_rewards(backend.to_tensors(batch))
-        shape = rows["is_first"].shape
-        observed = self.model.observe(self.model.initial(shape[0]), rows, self._noise(rng, *shape))
-        env, time = torch.as_tensor(starts, device=backend.device()).T
-        begin = Latent(*(part[env, time] for part in observed.latent))
-        actions = rows["action"][env, time + torch.arange(steps, device=backend.device())[:, None]]  # (H, N)
-        dream = self.imagine(begin, rng, actions.cpu().numpy())
-        losses = {name: float(loss.mean()) for name, loss in self._model_losses(observed, rows).items()}
-        return Foreseen(self._show(observed.latent.features), self._show(dream.features[1:].transpose(0, 1)), losses)
-
-    @torch.no_grad()
-    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
-        """The model's losses on data that were kept from training; nothing is known of what came before them."""
-        _, rows = self._prepare(batch)
-        shape = rows["is_first"].shape
-        observed = self.model.observe(self.model.initial(shape[0]), rows, self._noise(rng, *shape))
-        return {f"loss_{name}": float(loss.mean()) for name, loss in self._model_losses(observed, rows).items()}
-
-    def _show(self, features: Tensor) -> Row:
-        """Features (...) as observations, rewards and the chance to go on."""
-        prediction = self.model.predict(features)
-        reward = prediction.reward
-        if self.config.reward_transform == "tanh":  # back to the size that the env gives
-            reward = reward.clamp(-_LARGEST_TANH, _LARGEST_TANH).atanh()
-        chance = (prediction.continuation / self.discount).clamp(max=1)
-        return {
-            **self.decode(features),
-            "reward": reward.cpu().numpy(),
-            "continuation": chance.cpu().numpy(),
-        }
-
-    # ---------------------------------------------------------------- pieces
-
-    def _dream(self, start: Latent, steps: int, rng: np.random.Generator) -> Dream:
-        count = len(start.deter)
-        uniform, noise = self._noise(rng, steps, count), self._action_noise(rng, steps, count)
-        return self.model.imagine(start, lambda features, step: self.actor(features).sample(noise[step]), uniform)
-
-    def _prepare(self, batch: Batch) -> tuple[Latent, dict[str, Tensor]]:
-        """Where the stretches start, and their rows (B, T) on the device."""
-        context, rows = with_context(backend.to_tensors(batch))
-        rows = self._press_rewards(rows)
-        notes = {key.removeprefix(NOTE): value for key, value in context.items() if key.startswith(NOTE)}
-        if notes and self.config.replay_context:
-            return self._unpack(notes), rows
-        return self.model.initial(len(context["is_first"])), rows
-
-    def _press_rewards(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {**rows, "reward": rows["reward"].tanh()} if self.config.reward_transform == "tanh" else rows
-
-    def _write_back(self, batch: Batch, observed: Observed) -> WriteBack | None:
-        """The new latents for the rows they belong to."""
-        if "id" not in batch:
-            return None
-        notes = {f"{NOTE}{key}": value for key, value in self._pack(observed.latent).items()}
-        return WriteBack(np.asarray(batch["id"])[:, 1:], notes)
-
-    def _pack(self, latent: Latent) -> Row:
-        """A latent as it is stored."""
-        return self.model.rssm.pack(latent)
-
-    def _unpack(self, notes: Mapping[str, Any]) -> Latent:
-        return self.model.rssm.unpack(backend.to_tensors(notes))
-
-    def _noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
-        """Noise of the latents."""
-        return torch.as_tensor(self.model.rssm.draw_noise(rng, *leading), device=backend.device())
 
     def _explore(self, action: Tensor, rng: np.random.Generator) -> Tensor:
         """Continuous actions with some noise, if it is wanted."""
@@ -365,8 +138,110 @@ class Dreamer:
         noise = torch.as_tensor(random_array(rng, *action.shape), device=backend.device())
         return (action + self.config.explore_noise * noise).clamp(-1, 1)
 
-    def _action_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
-        return torch.as_tensor(self.actor.draw_noise(rng, *leading), device=backend.device())
+    def _pack(self, latent: Latent) -> Row:
+        """A latent as it is stored."""
+        return self.model.rssm.pack(latent)
+
+    # ---------------------------------------------------------------- learning
+
+    def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        """Model, policy and value in one backward pass, on rows (B, T + 1) of which the first gives the context."""
+
+        def look(part: Part) -> Told:
+            observed = self._observe(part)
+            losses = self.model_losses(observed, part.rows)  # first: the order decides in which order gradients add up
+            behaviour, metrics = self.behaviour.losses(observed.latent, part)
+            return Told(observed, losses | behaviour, metrics)
+
+        parts = self._cut(batch, rng)
+        self._take_in_returns(parts)
+        observed, metrics = self._learn(parts, look, ("model", "behaviour"), clock)
+        self._follow()
+        return Update(metrics, write_back=write_back(batch, observed, self.model))
+
+    def update_world_model(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        """The model alone, for phases."""
+
+        def look(part: Part) -> Told:
+            observed = self._observe(part)
+            return Told(observed, self.model_losses(observed, part.rows), {})
+
+        observed, metrics = self._learn(self._cut(batch, rng, dreams=False), look, ("model",), clock)
+        return Update(metrics, write_back=write_back(batch, observed, self.model))
+
+    def update_controller(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        """Policy and value alone, for phases; the model stands still."""
+
+        def look(part: Part) -> Told:
+            with torch.no_grad():
+                observed = self._observe(part)
+            return Told(observed, *self.behaviour.losses(observed.latent, part))
+
+        parts = self._cut(batch, rng)
+        self._take_in_returns(parts)
+        _, metrics = self._learn(parts, look, ("behaviour",), clock)
+        self._follow()
+        return Update(metrics)
+
+    def _cut(self, batch: Batch, rng: np.random.Generator, dreams: bool = True) -> list[Part]:
+        """The batch in as many parts as the backend wants; what is drawn does not depend on their number."""
+        start, rows = prepare(batch, self.model, self.config)
+        count, length = rows["is_first"].shape
+        noise = latent_noise(self.model, rng, count, length)
+        drawn = self.behaviour.draw_noise(rng, self.config.imagine_steps, count * length) if dreams else None
+        return Part(start, rows, noise, drawn).cut()
+
+    def _observe(self, part: Part) -> Observed:
+        return self.model.observe(part.start, part.rows, part.noise)
+
+    @torch.no_grad()
+    def _take_in_returns(self, parts: Sequence[Part]) -> None:
+        """Show the scale of returns those of all parts, before any part learns from them.
+
+        Of a batch in one piece it learns on the way. With more this takes another look at each, without gradients.
+        """
+        if len(parts) == 1 or isinstance(self.return_scale, NoScale):
+            return
+        returns = [self.behaviour.returns(self._observe(part).latent, part) for part in parts]
+        self.return_scale.update(torch.cat(returns, 1))
+
+    def _learn(
+        self, parts: Sequence[Part], look: Look, names: Sequence[str], clock: Clock
+    ) -> tuple[Observed, dict[str, Tensor]]:
+        """One step of the named optimisers on what all parts tell; what was observed, and the metrics."""
+        seen: list[Observed] = []
+        reports: list[dict[str, Tensor]] = []
+
+        def losses() -> Iterator[Tensor]:
+            for part in parts:
+                told = look(part)
+                seen.append(told.observed.detach())
+                reports.append(_report(told))
+                yield part.share * self._total(told.losses)
+
+        optimizers = [getattr(self, f"{name}_optimizer") for name in names]
+        watched = sum((getattr(self, f"{name}_parts") for name in names), PartNorms({}))
+        rates = [self._rate(name, clock) for name in names]
+        norms, found = step_together(optimizers, losses(), rates, watched, self.config.max_grad_norm)
+        metrics, observed = mean_of(reports, [part.share for part in parts]), join(seen)
+        if "model" in names:
+            metrics |= self.model.watch(observed)
+        grad_norms = {f"{name}_grad_norm": norm for name, norm in zip(names, norms, strict=True)}
+        return observed, metrics | found | grad_norms
+
+    def _rate(self, name: str, clock: Clock) -> float:
+        """Step size of the model, or of policy and value."""
+        own = self.config.behaviour_learning_rate if name == "behaviour" else None
+        return (own or self.config.learning_rate).at(clock)
+
+    def _follow(self) -> None:
+        """Let the slow value follow, if it is time to."""
+        if self.behaviour_optimizer.steps % self.config.slow_every == 0:
+            self.critic.follow(self.config.slow_rate)
+
+    def _total(self, losses: dict[str, Tensor]) -> Tensor:
+        weights = self.config.loss_weights
+        return torch.stack([getattr(weights, name) * loss.mean() for name, loss in losses.items()]).sum()
 
     # ---------------------------------------------------------------- memory
 
@@ -394,10 +269,10 @@ class Dreamer:
         self.behaviour_optimizer.load_state(state["behaviour_optimizer"])
 
 
-def _report(losses: Mapping[str, Tensor], metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _report(told: Told) -> dict[str, Tensor]:
     """Means of the losses beside the other numbers."""
-    means = {f"loss_{name}": loss.detach().mean() for name, loss in losses.items()}
-    return {**means, **{name: value.detach() for name, value in metrics.items()}}
+    means = {f"loss_{name}": loss.detach().mean() for name, loss in told.losses.items()}
+    return {**means, **{name: value.detach() for name, value in told.metrics.items()}}
 
 
 def _check_actions(specs: Specs) -> None:

@@ -100,3 +100,7 @@ class DreamerConfig(ComponentConfig):
     """How returns are brought to one scale: percentile, deviation or none."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = LaProp.Config()
     """The optimiser."""
+
+    @property
+    def discount(self) -> float:
+        return 1 - 1 / self.horizon

@@ -90,7 +90,8 @@ def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None
     """All parts of a run, none of them started; ``run`` is its folder, for buffers that keep rows on disk."""
     settings = config.backend
     backend.configure(
-        settings.device, settings.threads, settings.deterministic, settings.engine, settings.microbatches
+        settings.device, settings.threads, settings.deterministic, settings.engine, settings.microbatches,
+        settings.precision,
     )  # fmt: skip
     specs = make_specs(config.env)
     streams = Streams(config.seed)

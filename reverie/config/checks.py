@@ -27,7 +27,7 @@ def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) ->
     """Raise one ConfigError with everything that does not fit together."""
     findings = [
         *_check_phases(config), *_check_order_of_data(config), *_check_early_stop(config), *_check_priorities(config),
-        *_check_memory(config), *_check_holdout(config),
+        *_check_memory(config), *_check_holdout(config), *_check_precision(config),
     ]  # fmt: skip
     if findings:
         known = sources or {}
@@ -211,6 +211,20 @@ def _check_memory(config: RunConfig) -> Findings:
             able = [kind for kind in registry.kinds("algorithm") if _uses_memory(kind)]
             fix = f"Set algorithm.network.kind=auto. Memory works with: {', '.join(able)}."
             yield key, f"{config.algorithm.kind} cannot learn with a network that has memory ({network.kind})", fix
+
+
+def _check_precision(config: RunConfig) -> Findings:
+    """A precision that nobody computes in would be a setting that does nothing."""
+    kind = config.algorithm.kind
+    if config.backend.precision != "bfloat16" or _uses_bfloat16(kind):
+        return
+    able = [known for known in registry.kinds("algorithm") if _uses_bfloat16(known)]
+    fix = f"Set backend.precision=auto. bfloat16 works with: {', '.join(able)}."
+    yield "backend.precision", f"{kind} computes in float32 alone", fix
+
+
+def _uses_bfloat16(kind: str) -> bool:
+    return bool(getattr(registry.load("algorithm", kind), "uses_bfloat16", False))
 
 
 def _uses_memory(kind: str) -> bool:

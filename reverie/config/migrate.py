@@ -53,5 +53,12 @@ def _from_0(tree: Tree) -> list[str]:
     return rename(tree, "algorithm.lr", "algorithm.learning_rate")
 
 
-MIGRATIONS: dict[int, Migration] = {0: _from_0}
+def _from_1(tree: Tree) -> list[str]:
+    """Version 1 knew one precision only. A complete config of then has to stay in it: auto might choose another."""
+    if isinstance(tree.get("backend"), dict):
+        tree["backend"].setdefault("precision", "float32")
+    return []
+
+
+MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1}
 """From which version each function leads to the next."""

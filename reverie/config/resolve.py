@@ -1,7 +1,7 @@
 """Decide once, when a run is created, whatever the config leaves open, so that a resume never decides again.
 
 Each answer changes bits (the vector backend, the device) or numbers (the horizon of schedules); all are
-written into the run's config.yaml. Only ``backend.device``, ``env.vector`` and ``video.enabled`` look at the machine.
+written into the run's config.yaml. Only ``backend``, ``env.vector`` and ``video.enabled`` look at the machine.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from reverie.config.fields import fill_defaults
 from reverie.config.tree import Path, Tree, join_path, leaves, put
 from reverie.config.validate import load_config, load_part
+from reverie.core import registry
 from reverie.core.errors import ConfigError
 from reverie.core.schedule import LINEAR, expand_linear
 from reverie.envs.config import EnvConfig
@@ -35,6 +36,8 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
         _decide_for_debug(tree)
     if tree["backend"]["engine"] == "auto":
         tree["backend"]["engine"] = "numpy" if tree["backend"]["device"] == "cpu" else "torch"
+    if tree["backend"]["precision"] == "auto":
+        tree["backend"]["precision"] = _best_precision(tree)
     if tree["env"]["vector"] == "auto":
         from reverie.envs.make import resolve_vector
 
@@ -42,6 +45,16 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
     if tree["video"]["enabled"] == "auto":
         tree["video"]["enabled"] = can_film(load_part(EnvConfig, tree["env"], ("env",)))
     return tree
+
+
+def _best_precision(tree: Tree) -> str:
+    """bfloat16 where the algorithm can use it and the device has it."""
+    device, kind = tree["backend"]["device"], tree["algorithm"]["kind"]
+    if device == "cpu" or not getattr(registry.load("algorithm", kind), "uses_bfloat16", False):
+        return "float32"
+    from reverie.backend import best_precision
+
+    return best_precision(device)
 
 
 def _decide_for_debug(tree: Tree) -> None:

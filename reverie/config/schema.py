@@ -14,7 +14,7 @@ from reverie.log.wandb import WandbConfig
 from reverie.training.phases import Phase
 from reverie.training.rules import MonitorConfig
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class ForesightConfig(Config):
@@ -61,8 +61,11 @@ class BackendConfig(Config):
     """What fully connected networks run on: numpy, which is several times faster for small ones on a CPU, or torch.
     Other networks always use torch. auto takes numpy on a CPU."""
     microbatches: int = Field(1, ge=1)
-    """Parts into which PPO, DQN, SAC and REINFORCE cut every batch for torch, adding up the gradients: more parts, less
-    memory. Doubled by itself when memory runs out."""
+    """Parts into which PPO, DQN, SAC, REINFORCE and Dreamer cut every batch for torch, adding up the gradients: more
+    parts, less memory. Doubled by itself when memory runs out."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What Dreamer's networks compute in; weights, losses and all that is drawn stay float32. auto takes bfloat16 on a
+    CUDA device that has it, and float32 elsewhere. The other algorithms compute in float32."""
     deterministic: bool = True
     """Refuse operations whose result depends on timing."""
 

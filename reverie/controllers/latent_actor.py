@@ -17,6 +17,7 @@ from reverie.core.types import Array, random_array
 from reverie.functional.categorical import mix_uniform
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.distributions import Categorical, Distribution, Gaussian, Joint, MultiCategorical, TanhGaussian
+from reverie.nets.precision import in_precision
 from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot, in_parts
 
 _STD_SHIFT = 2.0
@@ -55,7 +56,11 @@ class LatentActor(nn.Module):
         self.output = make_linear(config.units if config.layers else inputs, outputs, config.output_scale)
 
     def forward(self, features: Tensor) -> Distribution:
-        return self.distribution(self.output(self.layers(features)))
+        return self.distribution(self._compute(features))
+
+    @in_precision
+    def _compute(self, features: Tensor) -> Tensor:
+        return self.output(self.layers(features))
 
     def distribution(self, output: Tensor) -> Distribution:
         """What the network's output (N, ...) stands for."""

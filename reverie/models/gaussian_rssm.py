@@ -15,6 +15,7 @@ from torch import Tensor
 from reverie.core.types import Array, Row, random_array
 from reverie.functional import gaussian
 from reverie.models.rssm import RSSM, Latent, Observed
+from reverie.nets.precision import in_precision
 
 
 class GaussianRSSM(RSSM):
@@ -23,17 +24,21 @@ class GaussianRSSM(RSSM):
     def observe(self, latent: Latent, tokens: Tensor, actions: Tensor, is_first: Tensor, noise: Tensor) -> Observed:
         """Follow observations as :meth:`RSSM.observe` does, with normal noise (B, T, S)."""
         keep = (~is_first).float().unsqueeze(-1)
-        seen = self.posterior_token(tokens).unbind(1)
+        seen = self._project_tokens(tokens).unbind(1)
         moved = self._project_action(actions * keep).unbind(1)
         latents, posteriors = [], []
         for step, (kept, drawn) in enumerate(zip(keep.unbind(1), noise.unbind(1), strict=True)):
             deter = self._move(Latent(latent.deter * kept, latent.stoch * kept), moved[step])
-            output = self.posterior_output(self.posterior_hidden(self.posterior_deter(deter) + seen[step]))
-            posteriors.append(self._probability(output))
+            posteriors.append(self._probability(self._guess(deter, seen[step])))
             latent = Latent(deter, self.draw_through(posteriors[-1], drawn))
             latents.append(latent)
         deters, stochs = zip(*latents, strict=True)
         return Observed(Latent(torch.stack(deters, 1), torch.stack(stochs, 1)), torch.stack(posteriors, 1))
+
+    @in_precision
+    def _guess(self, deter: Tensor, seen: Tensor) -> Tensor:
+        """What memory and observation make of the latent."""
+        return self.posterior_output(self.posterior_hidden(self.posterior_deter(deter) + seen))
 
     def draw(self, probability: Tensor, noise: Tensor) -> Tensor:
         """Latents (..., 1, S), as one row of statistics would be."""

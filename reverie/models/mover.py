@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reverie.nets.blocks import inverse_size
+from reverie.nets.precision import affine, multiply, rounded
 
 if TYPE_CHECKING:
     from reverie.models.rssm import RSSM
@@ -24,7 +25,8 @@ class Mover:
     def __init__(self, rssm: RSSM, count: int) -> None:
         core, entries = rssm.core, (rssm.from_deter, rssm.from_stoch, rssm.from_action)
         self.core, self.blocks = core, core.own.blocks
-        self.linears = [entry.linear for entry in entries]
+        self.linears = [(entry.linear.bias, rounded(entry.linear.weight).t()) for entry in entries]
+        self.shared, self.own = rounded(core.shared.weight).t(), rounded(core.own.weight)
         self.scale = torch.stack([entry.finish.scale for entry in entries])
         self.entry = self.scale.new_empty(count, *self.scale.shape)
         self.gates = self.scale.new_empty(self.blocks, count, core.gates.weight.shape[-1])
@@ -37,17 +39,17 @@ class Mover:
         each = (layer.bias.numel() // self.blocks // 3,)
         factor, offset = (part.to(layer.bias).repeat_interleave(*each) for part in (factor, offset))
         bias = layer.bias.unflatten(0, (self.blocks, 1, -1))
-        return layer.weight * factor, torch.addcmul(offset, bias, factor)
+        return rounded(layer.weight * factor), torch.addcmul(offset, bias, factor)
 
     def __call__(self, deter: Tensor, stoch: Tensor, action: Tensor, out: Tensor) -> None:
         """From the memory (N, D), the latent (N, W) and the action (N, A) to the next memory (N, D)."""
-        for place, linear, x in zip(self.entry.unbind(1), self.linears, (deter, stoch, action), strict=True):
-            torch.addmm(linear.bias, x, linear.weight.t(), out=place)
+        for place, (bias, weight), x in zip(self.entry.unbind(1), self.linears, (deter, stoch, action), strict=True):
+            affine(bias, x, weight, out=place)
         entry = _finish(self.entry, self.scale).flatten(1)
-        hidden = torch.addmm(self.core.own.bias, entry, self.core.shared.weight.t())
-        self._blockwise(hidden).add_(torch.bmm(self._blockwise(deter), self.core.own.weight))
+        hidden = affine(self.core.own.bias, entry, self.shared)
+        self._blockwise(hidden).add_(multiply(self._blockwise(deter), self.own))
         _finish(hidden, self.core.hidden.scale)
-        torch.baddbmm(self.gates_bias, self._blockwise(hidden), self.gates_weight, out=self.gates)
+        affine(self.gates_bias, self._blockwise(hidden), self.gates_weight, out=self.gates)
         reset, candidate, update = self.gates.chunk(3, -1)
         aim = reset.sigmoid().mul_(candidate).sigmoid_().mul_(2).sub_(1)
         torch.lerp(self._blockwise(deter), aim, update.sigmoid_(), out=self._blockwise(out))

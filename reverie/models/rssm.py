@@ -31,6 +31,7 @@ from reverie.functional.categorical import (
 from reverie.models.mover import Mover
 from reverie.models.scan import Inputs, StepWeights, follow
 from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
+from reverie.nets.precision import in_precision
 
 Policy = Callable[[Tensor, int], Tensor]
 """From features (N, F) and the number of the step to actions."""
@@ -98,6 +99,10 @@ class Observed(NamedTuple):
     posterior: Tensor
     """Distributions of the latents (B, T, K, S): probabilities of K classes, or mean and deviation."""
 
+    def detach(self) -> Observed:
+        """The same without gradient."""
+        return Observed(Latent(*(part.detach() for part in self.latent)), self.posterior.detach())
+
 
 class RSSM(nn.Module):
     """The dynamics alone, over encoded actions and observations."""
@@ -131,7 +136,7 @@ class RSSM(nn.Module):
         Where ``is_first`` (B, T) nothing before counts.
         """
         keep = (~is_first).to(tokens.dtype).unsqueeze(-1)
-        seen = self.posterior_token(tokens) + self.posterior_deter.bias
+        seen = self._project_tokens(tokens) + self.posterior_deter.bias
         moved = self._project_action(actions * keep) + self.core.own.bias
         along = (part.transpose(0, 1) for part in (seen, moved, keep, uniform))
         features, posterior = follow(Inputs(latent.features, *along), self._step_weights(), self.config.unimix)
@@ -184,7 +189,7 @@ class RSSM(nn.Module):
 
     def prior(self, deter: Tensor) -> Tensor:
         """What the memory (..., D) expects: distributions (..., K, S)."""
-        return self._probability(self.prior_output(self.prior_layers(deter)))
+        return self._probability(self._expect(deter))
 
     def draw(self, probability: Tensor, uniform: Tensor) -> Tensor:
         """One-hot latents (..., K, S) for uniform numbers (..., S)."""
@@ -217,12 +222,22 @@ class RSSM(nn.Module):
     def unpack(self, stored: Mapping[str, Tensor]) -> Latent:
         return Latent(stored["deter"], one_hot(stored["stoch"], self.config.classes).flatten(-2))
 
+    @in_precision
+    def _expect(self, deter: Tensor) -> Tensor:
+        return self.prior_output(self.prior_layers(deter))
+
+    @in_precision
+    def _project_tokens(self, tokens: Tensor) -> Tensor:
+        return self.posterior_token(tokens)
+
+    @in_precision
     def _move(self, latent: Latent, action: Tensor) -> Tensor:
         """The next memory; ``action`` is already projected."""
         hidden = torch.cat([self.from_deter(latent.deter), self.from_stoch(latent.stoch)], -1)
         weight = self.core.shared.weight[:, : hidden.shape[-1]]
         return self.core(latent.deter, action + F.linear(hidden, weight))
 
+    @in_precision
     def _project_action(self, action: Tensor) -> Tensor:
         """The part of the GRU's input that the action decides (..., D). Actions count up to a size of 1."""
         weight = self.core.shared.weight[:, 2 * self.config.hidden :]

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from reverie.functional.categorical import draw_one_hot
 from reverie.nets.blocks import NORM_EPSILON
+from reverie.nets.precision import add_product, affine, multiply, rounded
 
 
 class StepWeights(NamedTuple):
@@ -41,6 +42,9 @@ class StepWeights(NamedTuple):
     posterior_scale: Tensor  # (h)
     output: Tensor  # (W, h)
     output_bias: Tensor  # (W)
+
+
+MATRICES = ("deter", "stoch", "shared", "own", "gates", "posterior", "output")
 
 
 class Inputs(NamedTuple):
@@ -121,6 +125,7 @@ class _Scan:
     """The steps, and the memory of what happened in each that the way back needs."""
 
     def __init__(self, inputs: Inputs, weights: StepWeights, unimix: float) -> None:
+        weights = _round_matrices(weights)
         self.inputs, self.weights, self.unimix = inputs, weights, unimix
         self.num_steps, self.count, _ = inputs.keep.shape
         self.hidden, self.width = weights.posterior.shape
@@ -166,21 +171,21 @@ class _Scan:
         """The memory after the step, into the last of the views."""
         deter, blocks, stoch, from_deter, from_stoch, entry, core, core_blocks, moved, *gates, after = views
         weights = self.weights
-        torch.addmm(self.deter_bias, deter, self.deter, out=from_deter)
-        torch.addmm(self.stoch_bias, stoch, self.stoch, out=from_stoch)
+        affine(self.deter_bias, deter, self.deter, out=from_deter)
+        affine(self.stoch_bias, stoch, self.stoch, out=from_stoch)
         self.entry.forward(step)
-        core.addmm_(entry, self.shared)
-        core_blocks.add_(torch.bmm(blocks, weights.own))
+        add_product(core, entry, self.shared)
+        core_blocks.add_(multiply(blocks, weights.own))
         self.core.forward(step)
         all_gates, reset, inner, update, candidate = gates
-        torch.baddbmm(weights.gates_bias, moved, weights.gates, out=all_gates)
+        affine(weights.gates_bias, moved, weights.gates, out=all_gates)
         torch.mul(reset.sigmoid_(), inner, out=candidate).tanh_()
         torch.lerp(blocks, candidate, update.sub_(1).sigmoid_(), out=after)
 
     def _guess(self, step: int, hidden: Tensor, deter: Tensor, chance: Tensor) -> None:
         """What memory and observation make of the latent, into ``chance`` (B, K, S)."""
-        hidden.addmm_(deter, self.posterior_weight)
-        logits = torch.addmm(self.weights.output_bias, self.posterior.forward(step), self.output)
+        add_product(hidden, deter, self.posterior_weight)
+        logits = affine(self.weights.output_bias, self.posterior.forward(step), self.output)
         torch.softmax(logits.view_as(chance), 1, out=chance)
         chance.mul_(1 - self.unimix).add_(self.unimix / self.classes)
 
@@ -207,8 +212,8 @@ class _Scan:
         weighted = (to_chance + to_stoch.view_as(share)).mul_(share)
         total = weighted.sum(1, keepdim=True)
         torch.addcmul(weighted, share, total, value=-1 / (1 - self.unimix), out=to_logits)
-        torch.mm(flat, self.weights.output, out=arriving)
-        to_deter.addmm_(self.posterior.backward(step), self.weights.posterior)
+        multiply(flat, self.weights.output, out=arriving)
+        add_product(to_deter, self.posterior.backward(step), self.weights.posterior)
 
     def _prepare_gates(self) -> None:
         """All that the gradient of a memory is multiplied with on its way to the gates: (T, k, B, 3, D / k)."""
@@ -231,15 +236,15 @@ class _Scan:
         factors, to_gates, flat, kept, to_moved, to_core_blocks, to_entry, from_deter, from_stoch = views
         weights, gradient = self.weights, self._blockwise(to_deter)
         torch.mul(factors, gradient.unsqueeze(-2), out=to_gates)
-        to_moved.copy_(torch.bmm(flat, self.gates_back))
+        to_moved.copy_(multiply(flat, self.gates_back))
         to_core = self.core.backward(step)
-        direct = torch.mul(gradient, kept).baddbmm_(to_core_blocks, self.own_back)
-        torch.mm(to_core, weights.shared, out=to_entry)
+        direct = add_product(torch.mul(gradient, kept), to_core_blocks, self.own_back)
+        multiply(to_core, weights.shared, out=to_entry)
         self.entry.backward(step)
         back = torch.empty_like(self.inputs.start)
         back_deter, back_stoch = self._split(back)
-        torch.mm(from_deter, weights.deter, out=back_deter)
-        torch.mm(from_stoch, weights.stoch, out=back_stoch)
+        multiply(from_deter, weights.deter, out=back_deter)
+        multiply(from_stoch, weights.stoch, out=back_stoch)
         self._blockwise(back_deter).add_(direct)
         return back
 
@@ -272,6 +277,11 @@ class _Scan:
     def _blockwise(self, x: Tensor) -> Tensor:
         """A view (..., k, N, D / k) of (..., N, D)."""
         return x.unflatten(-1, (self.blocks, -1)).transpose(-3, -2)
+
+
+def _round_matrices(weights: StepWeights) -> StepWeights:
+    """With the factors of products in the run's precision; biases, scales and all gradients stay as they are."""
+    return weights._replace(**{name: rounded(getattr(weights, name)) for name in MATRICES})
 
 
 def _steps(*tensors: Tensor) -> list[tuple[Tensor, ...]]:

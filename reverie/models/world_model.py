@@ -22,6 +22,7 @@ from reverie.models.rssm import RSSM, Latent, Observed, Policy, RSSMConfig
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.encoders import VectorInput
 from reverie.nets.layers import OneHot
+from reverie.nets.precision import in_precision
 from reverie.nets.pyramid import ImageDecoder, ImageEncoder, PyramidConfig
 from reverie.nets.two_hot import ChanceHead, HeadConfig, ScalarHead, ScalarHeadConfig, in_parts
 
@@ -187,6 +188,7 @@ class Encoder(nn.Module):
             self.pyramid = ImageEncoder(config, height, width, sum(spec.shape[2] for spec in images.values()))
             self.width += self.pyramid.width
 
+    @in_precision
     def forward(self, rows: Tensors) -> Tensor:
         flat = {key: rows[key].flatten(0, 1) for key in (*self.other_keys, *self.image_keys)}
         parts = [self._vectors(flat)] if self.other_keys else []
@@ -234,6 +236,7 @@ class Decoder(nn.Module):
         shown = {key: _shown(self._spec(key), output, self.is_pressed) for key, output in outputs.items()}
         return {key: value.unflatten(0, shape) for key, value in shown.items()}
 
+    @in_precision
     def _outputs(self, latent: Latent) -> dict[str, Tensor]:
         """For each key what the network says (N, ...)."""
         deter, stoch = (part.flatten(0, -2) for part in latent)

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reverie.nets.precision import widened
+
 NORM_EPSILON = 1e-4
 _TRUNCATION = 1.1368
 """A normal variable cut at two deviations, times this, has the deviation 1 again."""
@@ -50,22 +52,28 @@ def inverse_size(x: Tensor) -> Tensor:
 
 
 class _NormedSiLU(torch.autograd.Function):
-    """torch takes a norm and an activation apart into twice as many passes over memory, forwards and backwards."""
+    """torch takes a norm and an activation apart into twice as many passes over memory, forwards and backwards.
+
+    Sums are in float32; what is kept and given back is of the input's kind.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
-        inverse = inverse_size(x)
-        normed = x * inverse
-        ctx.save_for_backward(normed, inverse, scale)
-        return F.silu(normed * scale)
+        wide = widened(x)
+        inverse = inverse_size(wide)
+        normed = wide * inverse
+        ctx.save_for_backward(normed.to(x.dtype), inverse, scale)
+        return F.silu(normed * scale).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        normed, inverse, scale = ctx.saved_tensors
-        inner = torch.ops.aten.silu_backward(gradient, normed * scale)
+        kept, inverse, scale = ctx.saved_tensors
+        normed = widened(kept)
+        inner = torch.ops.aten.silu_backward(widened(gradient), normed * scale)
         product = inner * normed
         along = (product @ scale).unsqueeze(-1) / len(scale)  # the part of it that the norm takes away
-        return (inner * scale).addcmul_(normed, along, value=-1).mul_(inverse), product.flatten(0, -2).sum(0)
+        to_input = (inner * scale).addcmul_(normed, along, value=-1).mul_(inverse)
+        return to_input.to(kept.dtype), product.flatten(0, -2).sum(0)
 
 
 class NormedSiLU(nn.Module):
@@ -78,7 +86,8 @@ class NormedSiLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             return _NormedSiLU.apply(x, self.scale)
-        return F.silu((x * inverse_size(x)).mul_(self.scale), inplace=True)
+        wide = widened(x)
+        return F.silu((wide * inverse_size(wide)).mul_(self.scale), inplace=True).to(x.dtype)
 
 
 class Dense(nn.Module):

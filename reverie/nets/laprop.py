@@ -63,7 +63,7 @@ class LaProp(FlatOptimizer):
 
 def step_together(
     optimizers: Sequence[FlatOptimizer],
-    loss: Tensor,
+    loss: Tensor | Iterable[Tensor],
     learning_rates: Sequence[float],
     parts: PartNorms | None = None,
     max_grad_norm: float | None = None,
@@ -71,15 +71,12 @@ def step_together(
     """One update of several optimisers by one backward pass; the norms of their gradients before clipping, and those of
     the parts that are watched. ``max_grad_norm`` bounds the gradient of each optimiser as a whole.
 
-    With a rule that treats every number or tensor by itself this equals one optimiser over all of them.
+    With a rule that treats every number or tensor by itself this equals one optimiser over all of them. Where memory is
+    short the loss comes in parts that add up to it, each computed when the one before is done with.
     """
     parameters = [parameter for optimizer in optimizers for parameter in optimizer.parameters]
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    for parameter, gradient in zip(parameters, found, strict=True):
-        if gradient is None:
-            parameter.grad.zero_()
-        else:
-            parameter.grad.copy_(gradient)
+    for index, part in enumerate([loss] if isinstance(loss, Tensor) else loss):
+        _differentiate(part, parameters, is_first=index == 0)
     norms = [torch.linalg.vector_norm(optimizer.gradient) for optimizer in optimizers]
     with (parts or PartNorms({})).watch(optimizers[0].steps) as watched:
         for optimizer, norm, rate in zip(optimizers, norms, learning_rates, strict=True):
@@ -88,3 +85,16 @@ def step_together(
             optimizer.steps += 1
             optimizer.move(rate)
     return norms, watched
+
+
+def _differentiate(loss: Tensor, parameters: Sequence[nn.Parameter], is_first: bool) -> None:
+    """Fill the gradients, or add to them."""
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    for parameter, gradient in zip(parameters, found, strict=True):
+        if gradient is None:
+            if is_first:
+                parameter.grad.zero_()
+        elif is_first:
+            parameter.grad.copy_(gradient)
+        else:
+            parameter.grad.add_(gradient)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from reverie.core.config import Config
 from reverie.core.errors import ConfigError
 from reverie.nets.blocks import BlockLinear, Dense, NormedSiLU, make_linear, truncated_normal
+from reverie.nets.precision import widened
 
 LARGEST_GRID, SMALLEST_GRID = 16, 3
 
@@ -104,7 +105,7 @@ class ImageDecoder(nn.Module):
         x = self.start(ours + self.from_latent(latent).view_as(ours)).permute(0, 3, 1, 2)
         for layer, norm in zip(self.layers, self.norms, strict=False):
             x = norm(layer(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return self.layers[-1](x).permute(0, 2, 3, 1).sigmoid()
+        return widened(self.layers[-1](x)).permute(0, 2, 3, 1).sigmoid()
 
 
 class Doubling(nn.Module):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from reverie.core.config import Config
 from reverie.functional.symlog import symexp_bins, two_hot_losses, two_hot_mean
 from reverie.nets.blocks import make_dense, make_linear
+from reverie.nets.precision import in_precision
 
 _PART = 1024
 
@@ -90,8 +91,12 @@ class ScalarHead(nn.Module):
         self.register_buffer("bins", symexp_bins(config.bins), persistent=False)
 
     def forward(self, features: Tensor) -> TwoHot | Normal:
-        output = self.output(self.layers(features))
+        output = self._compute(features)
         return Normal(output.squeeze(-1)) if self.is_normal else TwoHot(output, self.bins)
+
+    @in_precision
+    def _compute(self, features: Tensor) -> Tensor:
+        return self.output(self.layers(features))
 
 
 def in_parts(head: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
@@ -112,6 +117,7 @@ class ChanceHead(nn.Module):
         self.layers = make_dense(inputs, config.units, config.layers)
         self.output = make_linear(config.units if config.layers else inputs, 1)
 
+    @in_precision
     def forward(self, features: Tensor) -> Tensor:
         return self.output(self.layers(features)).squeeze(-1)
 

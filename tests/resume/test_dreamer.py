@@ -73,6 +73,18 @@ def test_offline_from_stored_episodes(tmp_path: Path) -> None:
     assert_equal_runs(train_in_pieces(words, tmp_path / "pieces", [5]), calm)
 
 
+def test_a_run_in_bfloat16_is_exact(tmp_path: Path) -> None:
+    words = (*ONLINE, "backend.precision=bfloat16")
+    calm = train(words, tmp_path / "calm")
+    assert read_config(calm / "config.yaml").backend.precision == "bfloat16"
+    assert_equal_runs(train_in_pieces(words, tmp_path / "pieces", [4, 3]), calm)
+    plain = train(ONLINE, tmp_path / "plain")
+    assert read_config(plain / "config.yaml").backend.precision == "float32"
+    assert (plain / "metrics.jsonl").read_text() != (calm / "metrics.jsonl").read_text()
+    kept = CheckpointFolder(calm).all()[-1].read("algorithm")["model"]
+    assert {value.dtype for value in kept.values()} == {np.dtype(np.float32)}
+
+
 def test_exploring_first_and_then_the_task(tmp_path: Path) -> None:
     run = train(
         (

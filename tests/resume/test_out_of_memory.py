@@ -10,6 +10,7 @@ import pytest
 import reverie
 from reverie import backend
 from reverie.algos.dqn import DQN
+from reverie.algos.dreamer import Dreamer
 from reverie.algos.qlearning import QLearning
 from reverie.algos.reinforce import Reinforce
 from reverie.algos.sac import SAC
@@ -26,10 +27,12 @@ REPLAY = (
     "phases.1.hooks.0.collect.rows=16",
 )  # fmt: skip
 EPISODES = ("env.num_envs=4", "phases.0.hooks.0.collect.episodes=4", "algorithm.network.units=[8]")
+DREAMS = ("phases.1.hooks.1.update.train_ratio=4", "evaluate.foresight.enabled=false", "preflight.probe=false")
 RUNS: dict[str, tuple[Any, tuple[str, ...], int]] = {
     "CartPole-v1:dqn": (DQN, (*REPLAY, "phases.1.hooks.1.update.updates=2", "algorithm.network.units=[8]"), 160),
     "Pendulum-v1:sac": (SAC, (*REPLAY, "algorithm.units=[8]", "algorithm.batch_size=64"), 160),
     "CartPole-v1:reinforce": (Reinforce, EPISODES, 600),
+    "CartPole-v1:dreamer": (Dreamer, ("debug", *REPLAY, *DREAMS), 160),
 }
 
 

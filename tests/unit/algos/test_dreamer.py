@@ -195,7 +195,8 @@ def test_acting_sees_the_latents_that_learning_sees(
     latent = agent.observe(batch, rng)
     for column in range(5):
         np.testing.assert_allclose(latent.deter[:, column], seen[column + 1]["note/deter"], rtol=1e-5, atol=1e-6)
-        stored = agent._unpack({key.removeprefix("note/"): value for key, value in seen[column + 1].items()})
+        notes = {key.removeprefix("note/"): torch.as_tensor(value) for key, value in seen[column + 1].items()}
+        stored = agent.model.rssm.unpack(notes)
         assert torch.equal(latent.stoch[:, column], stored.stoch)
 
 
@@ -235,8 +236,8 @@ def test_dream_losses_equal_the_slow_form(action: str) -> None:
     """Sums over single steps of single dreams, after the paper's equations."""
     agent = make(ACTIONS[action])
     start = agent.observe(make_batch(agent), make_generator(2)).flatten()
-    dream = agent._dream(start, 4, make_generator(3))
-    losses, returns, _ = agent._dream_losses(dream)
+    dream = agent.imagine(start, make_generator(3), steps=4)
+    losses, returns, _ = agent.behaviour.dream_losses(dream)
     value, slow = agent.critic(dream.features), agent.critic.slow_mean(dream.features)
     prediction = agent.model.predict(dream.features)
     scale = float(agent.return_scale()[1])
@@ -317,7 +318,7 @@ def test_foreseeing_is_observing_and_then_dreaming_what_was_done(
     observations: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make(observations=OBSERVATIONS[observations])
-    monkeypatch.setattr(agent, "_noise", lambda rng, *leading: torch.full((*leading, 3), 0.5))
+    monkeypatch.setattr(agent.model.rssm, "draw_noise", lambda rng, *leading: np.full((*leading, 3), 0.5, np.float32))
     rows, before = foreseen_rows(agent), all_weights(agent)
     starts = np.array([[0, 1], [0, 3], [1, 2]])
     found = agent.foresee(rows, starts, 2, make_generator(0))

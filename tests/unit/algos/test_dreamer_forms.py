@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from reverie.algos.dreamer import Dreamer
+from reverie.algos.dreamer_batch import prepare
 from reverie.api import make_config
 from reverie.core.rng import make_generator
 from reverie.core.types import NOTE, Clock, Mode
@@ -68,7 +69,8 @@ def test_the_slope_is_what_small_changes_of_the_actor_show() -> None:
     start = agent.observe(gaussian_batch_double(agent), make_generator(2)).flatten()
 
     def gain() -> torch.Tensor:
-        return agent._dream_through(start, make_generator(3))[1].mean()
+        noise = agent.behaviour.draw_noise(make_generator(3), 1, len(start.deter))
+        return agent.behaviour.dream_through(start, noise)[1].mean()
 
     bias = agent.actor.output.bias
     (slope,) = torch.autograd.grad(gain(), bias)
@@ -114,7 +116,7 @@ def test_normal_heads_are_half_the_squared_error() -> None:
 
 def test_rewards_can_be_pressed_by_tanh() -> None:
     agent = make(reward_transform="tanh")
-    _, rows = agent._prepare(make_batch(agent))
+    _, rows = prepare(make_batch(agent), agent.model, agent.config)
     np.testing.assert_allclose(rows["reward"], np.tanh(make_batch(agent)["reward"][:, 1:]), rtol=1e-6)
 
 
@@ -128,9 +130,11 @@ def test_the_slow_value_may_move_seldom_and_give_the_targets() -> None:
     plain, other = make(), make(slow_targets=True)
     for each in (plain, other):
         each.critic.slow.output.bias.data += torch.linspace(-1, 1, 9)
-    dreams = [each._dream(each.observe(make_batch(each), make_generator(2)).flatten(), 4, make_generator(3))
-              for each in (plain, other)]  # fmt: skip
-    returns = [each._dream_losses(dream)[1] for each, dream in zip((plain, other), dreams, strict=True)]
+    starts = [each.observe(make_batch(each), make_generator(2)).flatten() for each in (plain, other)]
+    dreams = [
+        each.imagine(start, make_generator(3), steps=4) for each, start in zip((plain, other), starts, strict=True)
+    ]
+    returns = [each.behaviour.dream_losses(dream)[1] for each, dream in zip((plain, other), dreams, strict=True)]
     assert not torch.equal(*returns)
 
 

@@ -222,3 +222,11 @@ def test_priorities_that_nobody_writes_are_refused(sampler: str) -> None:
 def test_a_phase_cannot_change_what_is_built_once(spec: str, key: str) -> None:
     with pytest.raises(ConfigError, match="built once"):
         make_config(spec, [f"phases.0.overrides={{algorithm.{key}: true}}"])
+
+
+def test_a_precision_that_nobody_computes_in_is_refused() -> None:
+    words = ["env.vector=sync", "backend.device=cpu", "backend.precision=bfloat16"]
+    with pytest.raises(ConfigError, match="ppo computes in float32 alone") as caught:
+        make_config("CartPole-v1:ppo", words)
+    assert "bfloat16 works with: dreamer" in str(caught.value)
+    assert make_config("CartPole-v1:dreamer", words).backend.precision == "bfloat16"

@@ -20,6 +20,12 @@ def test_a_file_without_a_version_is_version_0() -> None:
     assert old["algorithm"] == {"kind": "toy", "lr": 0.1}
 
 
+def test_complete_configs_of_version_1_stay_in_float32() -> None:
+    assert migrate({"schema_version": 1, "backend": {"device": "cuda"}})[0]["backend"]["precision"] == "float32"
+    chosen = {"schema_version": SCHEMA_VERSION, "backend": {"precision": "auto"}}
+    assert migrate(chosen) == (chosen, [])
+
+
 def test_the_newer_name_wins_over_the_old_one() -> None:
     tree, notes = migrate({"algorithm": {"lr": 0.1, "learning_rate": 0.2}})
     assert tree["algorithm"] == {"learning_rate": 0.2}

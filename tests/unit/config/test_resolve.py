@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from reverie.api import make_config
 from reverie.config.resolve import resolve_auto, resolve_numbers, round_up, set_budget
 from reverie.config.tree import Tree
 from reverie.core.errors import ConfigError
@@ -140,3 +141,28 @@ def test_a_budget_of_steps_needs_a_phase_counted_in_steps(toy_tree: Make) -> Non
 def test_a_budget_must_be_positive(toy_tree: Make) -> None:
     with pytest.raises(ConfigError, match="0 env steps"):
         set_budget(toy_tree(), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "capability", "precision"),
+    [
+        ("dreamer", "cpu", (9, 0), "float32"),
+        ("dreamer", "cuda", (8, 0), "bfloat16"),
+        ("dreamer", "cuda", (7, 5), "float32"),
+        ("ppo", "cuda", (9, 0), "float32"),
+    ],
+)
+def test_bfloat16_is_taken_where_hardware_and_algorithm_have_it(
+    kind: str, device: str, capability: tuple[int, int], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from reverie import backend
+
+    monkeypatch.setattr(backend, "check_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda chosen: capability)
+    words = [f"backend.device={device}", "env.vector=sync"]
+    assert make_config(f"CartPole-v1:{kind}", words).backend.precision == precision
+    if kind == "dreamer":
+        given = make_config(f"CartPole-v1:{kind}", [*words, "backend.precision=float32"])
+        assert given.backend.precision == "float32"

@@ -1,0 +1,144 @@
+"""Dreamer in bfloat16: products are rounded, everything that is made of them is not.
+
+On a CPU: there it is slow, but the same operations are rounded as on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reverie import backend
+from reverie.algos.dreamer import Dreamer
+from reverie.core.rng import make_generator
+from reverie.core.types import Clock, Mode
+from reverie.functional.categorical import split_divergence
+from tests.unit.algos.batches import BOX, OBSERVATIONS, column_of, random_rows
+from tests.unit.algos.test_dreamer import SMALL, all_weights, make, make_batch
+from tests.unit.algos.test_dreamer_forms import NORMAL, SMOOTH, gaussian_batch
+
+PLAIN = {"model": {**SMALL["model"], "reward": NORMAL["reward"]}, "critic": SMOOTH["critic"]}
+FORMS: dict[str, dict[str, Any]] = {
+    "vector": PLAIN,
+    "image, mixed gradients": {**PLAIN, "action": BOX, "observations": OBSERVATIONS["mixed"], "dynamics_share": 0.3},
+    "gaussian, dynamics": {"action": BOX, **SMOOTH},
+}
+PARTS = ("model", "actor", "critic", "return_scale")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    set_precision("float32")
+
+
+def set_precision(precision: str, engine: str = "numpy") -> None:
+    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), engine, precision=precision)
+
+
+def batch_for(agent: Dreamer, seed: int = 0) -> Any:
+    return (make_batch if agent.config.model.rssm.latents == "categorical" else gaussian_batch)(agent, seed)
+
+
+def learn(precision: str, **settings: Any) -> tuple[Dreamer, dict[str, float]]:
+    set_precision(precision)
+    agent = make(**settings)
+    update = agent.update(batch_for(agent), Clock(), make_generator(1, "noise"))
+    assert all(value.dtype == torch.float32 for value in update.metrics.values())
+    return agent, {key: float(value) for key, value in update.metrics.items()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_losses_are_near_those_of_float32_and_weights_stay_float32(form: str) -> None:
+    """Within a few of the 256 steps that bfloat16 has between 1 and 2, and not equal."""
+    exact, wanted = learn("float32", **FORMS[form])
+    agent, found = learn("bfloat16", **FORMS[form])
+    losses = [name for name in wanted if name.startswith("loss_")]
+    assert {name: found[name] for name in losses} == pytest.approx(
+        {name: wanted[name] for name in losses}, rel=0.03, abs=0.01
+    )
+    assert all(found[name] != wanted[name] for name in ("loss_reconstruction", "loss_value", "loss_reward"))
+    gradients = [
+        torch.cat([each.model_optimizer.gradient, each.behaviour_optimizer.gradient]) for each in (agent, exact)
+    ]
+    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.99
+    tensors = [value for part in PARTS for value in getattr(agent, part).state_dict().values()]
+    moments = [*agent.model_optimizer.moments.values(), *agent.behaviour_optimizer.moments.values()]
+    assert {tensor.dtype for tensor in (*tensors, *moments, agent.model_optimizer.gradient)} == {torch.float32}
+
+
+def test_chances_divergences_and_latents_are_not_rounded() -> None:
+    """In bfloat16 chances would add up to 1 within 1e-2 and divergences be right within 1e-2, not 1e-6."""
+    set_precision("bfloat16")
+    agent = make(free_nats=0.0)
+    (part,) = agent._cut(make_batch(agent), make_generator(1))
+    observed = agent._observe(part)
+    posterior, prior = observed.posterior, agent.model.rssm.prior(observed.latent.deter)
+    for chances in (posterior, prior):
+        assert chances.dtype == torch.float32
+        assert (chances.sum(-2) - 1).abs().max() < 1e-6
+    wanted, _ = split_divergence(posterior.double(), prior.double(), 0.0)
+    torch.testing.assert_close(
+        agent.model_losses(observed, part.rows)["dynamics"].double(), wanted, rtol=1e-5, atol=1e-6
+    )
+    assert not torch.equal(observed.latent.deter, observed.latent.deter.bfloat16().float())
+    assert set(observed.latent.stoch.unique().tolist()) == {0.0, 1.0}
+    dream = agent.imagine(observed.latent.flatten(), make_generator(2), steps=3)
+    assert dream.features.dtype == torch.float32
+    assert not torch.equal(dream.features, dream.features.bfloat16().float())
+
+
+def test_two_hot_means_and_returns_are_not_rounded() -> None:
+    set_precision("bfloat16")
+    agent = make()
+    features = torch.linspace(-1, 1, 6 * agent.model.features).view(6, -1)
+    head = agent.critic(features)
+    assert head.logits.dtype == torch.float32
+    chances = head.logits.double().softmax(-1)
+    half = len(head.bins) // 2
+    wanted = (chances[:, -half:] - chances[:, :half].flip(-1)) @ head.bins[-half:].double()
+    torch.testing.assert_close(head.mean().double(), wanted, rtol=1e-4, atol=1.0)  # of bins up to 5e8
+
+
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_products_are_rounded_where_gradients_are_written_out(gaussian: bool) -> None:
+    """The scan over rows and the moves of dreams differ from float32, and by no more than rounding does."""
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        set_precision(precision)
+        agent = make(**SMOOTH, action=BOX) if gaussian else make()
+        start = agent.observe(batch_for(agent), make_generator(1))
+        latent = agent.model.initial(4)
+        dream = agent.imagine(latent, make_generator(2), np.full((1, 4, *agent.specs.action.shape), 1, np.float32)
+                              if gaussian else np.ones((1, 4), np.int64))  # fmt: skip
+        found[precision] = start.deter[:, 0], dream.features[1, :, :8]
+    for rough, exact in zip(found["bfloat16"], found["float32"], strict=True):
+        assert not torch.equal(rough, exact)
+        torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.02)
+
+
+def test_the_same_rows_again_and_again_are_learnt() -> None:
+    set_precision("bfloat16")
+    agent = make(learning_rate=1e-2)
+    losses = [
+        float(agent.update_world_model(make_batch(agent), Clock(), make_generator(seed)).metrics["loss_reconstruction"])
+        for seed in range(60)
+    ]
+    assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_acting_gives_float32_latents(engine: str) -> None:
+    set_precision("bfloat16", engine)
+    agent = make(BOX, OBSERVATIONS["mixed"])
+    before = all_weights(agent)
+    now = column_of(random_rows(agent.specs, 3, 1))
+    now["previous_action"] = now.pop("action")
+    action, carry, _ = agent.act(now, agent.initial_carry(3), Clock(), make_generator(0), Mode.COLLECT)
+    assert action.dtype == carry["deter"].dtype == np.float32
+    agent.update(make_batch(agent), Clock(), make_generator(0))  # nothing rounded while acting is left over
+    assert not torch.equal(before, all_weights(agent))
