@@ -134,3 +134,32 @@ def test_a_run_without_replay_is_told_to_record(tmp_path: Path) -> None:
         api.export_data(str(run), tmp_path / "data")
     path = api.record_data(str(run), tmp_path / "played", 3, sample=False)
     assert api.describe_data(str(path))["episodes"] == 3
+
+
+DREAMING = (
+    "Pendulum-v1:dreamer", "offline", "debug", "env.num_envs=2", "env.vector=sync", "buffers.main.capacity=2000",
+    "buffers.main.holdout=0.25", "algorithm.learning_rate=1e-2", "algorithm.optimizer.warmup=0",
+    "phases.0.hooks=[{update: {updates: 15}}, {validate: {batches: 16, every_updates: 15}}]",
+    "phases.0.duration_updates=75", "evaluate.final_episodes=0", "evaluate.foresight.enabled=false",
+    "preflight.probe=false", "log.every_steps=1",
+)  # fmt: skip
+
+
+@pytest.mark.needs("minari")
+def test_dreamer_learns_the_same_from_minari_as_from_our_own_files(tmp_path: Path) -> None:
+    """By the commands of docs/dreamer.md. Pendulum's actions are twice as big as those that the agent knows."""
+    ours, root = tmp_path / "ours", tmp_path / "minari"
+    invoke("data", "record", "Pendulum-v1", "--random", "--episodes", "8", "--out", str(ours))
+    told = json.loads(invoke("data", "export", str(ours), "--out", str(root), "--format", "minari", "--json"))
+    assert told["episodes"] == 8
+    assert Path(told["source"]) == root / "pendulum-v1" / "ours-v0"
+    lines = []
+    for name, source in (("ours", ours), ("minari", told["source"])):
+        run = api.train(*DREAMING, f"buffers.main.source={source}", seed=1, runs_dir=tmp_path / name)
+        assert run.status["env_steps"] == 0
+        lines.append(run.metrics())
+    name = "validate/update/loss_reconstruction"
+    losses = [line[name] for line in lines[0] if name in line]
+    assert len(losses) == 5
+    assert np.mean(losses[-2:]) < 0.85 * losses[0]
+    assert lines[0] == lines[1]

@@ -17,6 +17,7 @@ from reverie.algos.dreamer import Dreamer
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock, Mode
 from reverie.functional.categorical import split_divergence
+from reverie.nets.blocks import NormedSiLU
 from tests.unit.algos.batches import BOX, OBSERVATIONS, column_of, random_rows
 from tests.unit.algos.test_dreamer import SMALL, all_weights, make, make_batch
 from tests.unit.algos.test_dreamer_forms import NORMAL, SMOOTH, gaussian_batch
@@ -54,7 +55,7 @@ def learn(precision: str, **settings: Any) -> tuple[Dreamer, dict[str, float]]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_losses_are_near_those_of_float32_and_weights_stay_float32(form: str) -> None:
-    """Within a few of the 256 steps that bfloat16 has between 1 and 2, and not equal."""
+    """Within a few of the 128 steps that bfloat16 has between 1 and 2, and not equal."""
     exact, wanted = learn("float32", **FORMS[form])
     agent, found = learn("bfloat16", **FORMS[form])
     losses = [name for name in wanted if name.startswith("loss_")]
@@ -69,6 +70,32 @@ def test_losses_are_near_those_of_float32_and_weights_stay_float32(form: str) ->
     tensors = [value for part in PARTS for value in getattr(agent, part).state_dict().values()]
     moments = [*agent.model_optimizer.moments.values(), *agent.behaviour_optimizer.moments.values()]
     assert {tensor.dtype for tensor in (*tensors, *moments, agent.model_optimizer.gradient)} == {torch.float32}
+
+
+def test_every_network_multiplies_in_bfloat16() -> None:
+    set_precision("bfloat16")
+    agent = make(BOX, OBSERVATIONS["mixed"])
+    parts = ("encoder", "rssm", "decoder", "reward", "continuation")
+    networks = {name: getattr(agent.model, name) for name in parts}
+    networks |= {"actor": agent.actor, "value": agent.critic.value, "slow": agent.critic.slow}
+    found: dict[str, set[torch.dtype]] = {name: set() for name in networks}
+    for name, network in networks.items():
+        for layer in network.modules():
+            if isinstance(layer, torch.nn.Linear | torch.nn.Conv2d):
+                layer.register_forward_hook(lambda module, inputs, output, seen=found[name]: seen.add(output.dtype))
+    agent.update(make_batch(agent), Clock(), make_generator(1))
+    assert found == {name: {torch.bfloat16} for name in networks}
+
+
+@pytest.mark.parametrize("is_learning", [True, False])
+def test_norms_round_once(is_learning: bool) -> None:
+    """At most half a step of bfloat16 away: sums and factors in bfloat16 would be up to three of them."""
+    layer = NormedSiLU(512)
+    x = torch.linspace(-3, 4, 2048).view(4, 512).bfloat16()
+    with torch.set_grad_enabled(is_learning):
+        found, wanted = layer(x), layer(x.float())
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), wanted, rtol=2**-8, atol=1e-6)
 
 
 def test_chances_divergences_and_latents_are_not_rounded() -> None:
