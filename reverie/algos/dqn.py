@@ -33,12 +33,10 @@ from reverie.core.types import (
     State,
     Update,
     WriteBack,
-    is_last,
     observation_keys,
 )  # fmt: skip
-from reverie.data.rows import transitions
 from reverie.functional.gradients import huber_gradient
-from reverie.functional.returns import first_n_step
+from reverie.functional.steps import Steps, n_step_transitions
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.networks import make_network
 from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
@@ -137,18 +135,6 @@ def has_numpy_form(network: QNetwork) -> bool:
     return is_simple and is_plain_mlp(network.trunk)
 
 
-class Steps(NamedTuple):
-    """n-step transitions with the weight of each in a mean, and its share of the loss: by importance, too."""
-
-    start: dict[str, Array]
-    reached: dict[str, Array]
-    action: Array
-    reward: Array
-    discount: Array
-    weight: Array
-    share: Array
-
-
 class Learnt(NamedTuple):
     """What a gradient step has to tell; ``losses`` are per sample."""
 
@@ -208,24 +194,10 @@ class DQN:
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """One step on transitions (B, n + 1)."""
         learn = self._learn if self.numpy is None else self._learn_by_numpy
-        loss, chosen, norm, losses = learn(self._steps(batch), clock, rng)
+        loss, chosen, norm, losses = learn(n_step_transitions(batch, self.config.gamma), clock, rng)
         self._move_target(clock)
         metrics = {"loss": loss, "value": chosen, "grad_norm": norm, "epsilon": self.config.epsilon.at(clock)}
         return Update(metrics, 1, self._priorities(batch, losses))
-
-    def _steps(self, batch: Batch) -> Steps:
-        """The n-step transitions of a batch: where they start and end, what was done and earned between."""
-        now, then, weight = transitions(batch)
-        keys = observation_keys(batch)
-        earned = first_n_step(then["reward"], then["terminated"], is_last(then), weight, self.config.gamma)
-        if weight.shape[1] == 1:
-            reached = {key: then[key][:, 0] for key in keys}
-        else:
-            reached = {key: then[key][np.arange(len(weight)), earned.column] for key in keys}
-        start = {key: now[key][:, 0] for key in keys}
-        share = weight[:, 0] / max(weight[:, 0].sum(), 1e-8)
-        scaled = share * batch["importance"][:, 0] if "importance" in batch else share
-        return Steps(start, reached, now["action"][:, 0], earned.reward, earned.discount, share, scaled)
 
     def _learn(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:
         self.online.draw_noise(rng)
@@ -308,7 +280,7 @@ class DQN:
         """The loss on data that were kept from training, without noise in the layers."""
         self.online.draw_noise(None)
         self.target.draw_noise(None)
-        steps = self._steps(batch)
+        steps = n_step_transitions(batch, self.config.gamma)
         start, reached = backend.to_tensors(steps.start), backend.to_tensors(steps.reached)
         rows = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
         chosen = _pick(self.online(start), rows["action"])

@@ -66,6 +66,7 @@ class Dreamer(Looks):
     Config = DreamerConfig
     hooks = ("update", "update_world_model", "update_controller")
     uses_microbatches = True
+    uses_priorities = True
     uses_bfloat16 = True
 
     def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
@@ -146,10 +147,12 @@ class Dreamer(Looks):
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """Model, policy and value in one backward pass, on rows (B, T + 1) of which the first gives the context."""
+        surprise: list[Tensor] = []
 
         def look(part: Part) -> Told:
             observed = self._observe(part)
             losses = self.model_losses(observed, part.rows)  # first: the order decides in which order gradients add up
+            surprise.append(self._weigh(losses).detach())
             behaviour, metrics = self.behaviour.losses(observed.latent, part)
             return Told(observed, losses | behaviour, metrics)
 
@@ -157,17 +160,20 @@ class Dreamer(Looks):
         self._take_in_returns(parts)
         observed, metrics = self._learn(parts, look, ("model", "behaviour"), clock)
         self._follow()
-        return Update(metrics, write_back=write_back(batch, observed, self.model))
+        return Update(metrics, write_back=write_back(batch, observed, self.model, surprise))
 
     def update_world_model(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """The model alone, for phases."""
+        surprise: list[Tensor] = []
 
         def look(part: Part) -> Told:
             observed = self._observe(part)
-            return Told(observed, self.model_losses(observed, part.rows), {})
+            losses = self.model_losses(observed, part.rows)
+            surprise.append(self._weigh(losses).detach())
+            return Told(observed, losses, {})
 
         observed, metrics = self._learn(self._cut(batch, rng, dreams=False), look, ("model",), clock)
-        return Update(metrics, write_back=write_back(batch, observed, self.model))
+        return Update(metrics, write_back=write_back(batch, observed, self.model, surprise))
 
     def update_controller(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """Policy and value alone, for phases; the model stands still."""
@@ -238,6 +244,11 @@ class Dreamer(Looks):
         """Let the slow value follow, if it is time to."""
         if self.behaviour_optimizer.steps % self.config.slow_every == 0:
             self.critic.follow(self.config.slow_rate)
+
+    def _weigh(self, losses: dict[str, Tensor]) -> Tensor:
+        """All losses of the model together, per row (B, T)."""
+        weights = self.config.loss_weights
+        return torch.stack([getattr(weights, name) * loss for name, loss in losses.items()]).sum(0)
 
     def _total(self, losses: dict[str, Tensor]) -> Tensor:
         weights = self.config.loss_weights

@@ -80,12 +80,20 @@ def join(parts: Sequence[Observed]) -> Observed:
     return Observed(Latent(*map(torch.cat, zip(*latents, strict=True))), torch.cat(posteriors))
 
 
-def write_back(batch: Batch, observed: Observed, model: WorldModel) -> WriteBack | None:
-    """The new latents for the rows they belong to."""
+def write_back(batch: Batch, observed: Observed, model: WorldModel, surprise: Sequence[Tensor]) -> WriteBack | None:
+    """The new latents for the rows they belong to, and priorities for a sampler that goes by them."""
     if "id" not in batch:
         return None
-    notes = {f"{NOTE}{key}": value for key, value in model.rssm.pack(observed.latent).items()}
-    return WriteBack(np.asarray(batch["id"])[:, 1:], notes)
+    columns = {f"{NOTE}{key}": value for key, value in model.rssm.pack(observed.latent).items()}
+    if "importance" in batch:
+        columns["priority"] = mean_from_here(torch.cat(list(surprise))).cpu().numpy()
+    return WriteBack(np.asarray(batch["id"])[:, 1:], columns)
+
+
+def mean_from_here(x: Tensor) -> Tensor:
+    """(B, T): the mean of each column and all later ones. A sample starts at a row and goes on to those after it."""
+    counts = torch.arange(1, x.shape[1] + 1, device=x.device)
+    return (x.flip(1).cumsum(1) / counts).flip(1)
 
 
 def mean_of(parts: Sequence[Mapping[str, Tensor]], shares: Sequence[float]) -> dict[str, Tensor]:

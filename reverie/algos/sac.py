@@ -33,11 +33,11 @@ from reverie.core.types import (
     Row,
     State,
     Update,
+    WriteBack,
     observation_keys,
     random_array,
 )  # fmt: skip
-from reverie.data.rows import transitions
-from reverie.functional.losses import weighted_mean
+from reverie.functional.steps import Steps, n_step_transitions
 from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation
 from reverie.nets.numpy_distributions import NumpySquashedGaussian
@@ -60,6 +60,8 @@ class SACConfig(ComponentConfig):
     """Discount: how much a reward one step later is worth."""
     batch_size: int = Field(256, ge=1)
     """Transitions per update."""
+    n_step: int = Field(1, ge=1)
+    """Rewards summed before the value of the state reached is trusted; the entropy on the way is left out."""
     num_critics: int = Field(2, ge=1)
     """How many critics there are; the smallest value counts."""
     temperature: Annotated[ComponentConfig, Component("temperature")] = LearnedTemperature.Config()
@@ -81,18 +83,28 @@ class SACConfig(ComponentConfig):
 
 
 class Part(NamedTuple):
-    """Transitions that torch works on at a time: all of a batch, or some where memory is short."""
+    """Steps that torch works on at a time: all of a batch, or some where memory is short."""
 
-    observation: Tensors
-    following: Tensors
+    start: Tensors
+    reached: Tensors
     action: Tensor
     reward: Tensor
-    terminated: Tensor
+    discount: Tensor
     weight: Tensor
-    total: Tensor
-    """The weight of the whole batch."""
-    following_noise: Tensor
+    """In the mean over the whole batch."""
+    share: Tensor
+    """The same, and by importance."""
+    reached_noise: Tensor
     noise: Tensor
+
+
+class Judged(NamedTuple):
+    """What the critics make of a part; ``surprise`` is how far they were off."""
+
+    loss: Tensor
+    value: Tensor
+    features: Tensor
+    surprise: Tensor
 
 
 class SAC:
@@ -101,6 +113,7 @@ class SAC:
     Config = SACConfig
     hooks = ("update",)
     uses_microbatches = True
+    uses_priorities = True
 
     def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator) -> None:
         _check_actions(specs)
@@ -123,7 +136,7 @@ class SAC:
 
     @property
     def reads(self) -> dict[str, Read]:
-        return {"update": Transitions(self.config.batch_size)}
+        return {"update": Transitions(self.config.batch_size, self.config.n_step)}
 
     def initial_carry(self, num_envs: int) -> Carry:
         return {}
@@ -145,112 +158,112 @@ class SAC:
         return chosen
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """One step of critics, policy and temperature on transitions (B, 2)."""
-        metrics = self._learn(batch, clock, rng) if self.numpy is None else self._learn_by_numpy(batch, clock, rng)
+        """One step of critics, policy and temperature on transitions (B, n + 1)."""
+        learn = self._learn if self.numpy is None else self._learn_by_numpy
+        metrics, surprise = learn(n_step_transitions(batch, self.config.gamma), clock, rng)
         self.targets_flat.lerp_(self.critic_optimizer.flat.data, self.config.target_rate)
-        return Update(metrics)
+        is_prioritised = "importance" in batch
+        return Update(metrics, 1, WriteBack(batch["id"][:, 0], {"priority": surprise}) if is_prioritised else None)
 
-    def _learn(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
-        parts, learning_rate = self._cut(batch, rng), self.config.learning_rate.at(clock)
-        judged: list[tuple[Tensor, Tensor, Tensor]] = []
+    def _learn(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> tuple[dict[str, Any], Array]:
+        """What there is to tell, and how far the critics were off (B,)."""
+        parts, learning_rate = self._cut(steps, rng), self.config.learning_rate.at(clock)
+        judged: list[Judged] = []
         critic_norm = self.critic_optimizer.step(self._critic_losses(parts, judged), learning_rate)
-        critic_losses, values, features = zip(*judged, strict=True)
+        critic_losses, values, features, surprise = zip(*judged, strict=True)
         acted: list[tuple[Tensor, Tensor]] = []
         actor_norm = self.actor_optimizer.step(self._actor_losses(parts, features, acted), learning_rate)
         critic_loss, value, actor_loss, entropy = map(sum, (critic_losses, values, *zip(*acted, strict=True)))
-        return {
+        metrics = {
             "loss": critic_loss + actor_loss, "critic_loss": critic_loss, "actor_loss": actor_loss,
             "entropy": entropy, "temperature": self.temperature(), "value": value,
             "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
         }  # fmt: skip
+        return metrics, torch.cat(surprise).cpu().numpy()
 
-    def _cut(self, batch: Batch, rng: np.random.Generator) -> list[Part]:
+    def _cut(self, steps: Steps, rng: np.random.Generator) -> list[Part]:
         """The batch in as many parts as the backend wants; what is drawn does not depend on their number."""
-        now, then, weight = transitions(backend.to_tensors(batch))
-        observation, following = (
-            {key: self._augment(key, side[key][:, 0], rng) for key in observation_keys(side)} for side in (now, then)
-        )
-        action, size = now["action"][:, 0].reshape(len(weight), -1), len(weight)
+        size = len(steps.action)
+        start, reached = (self._augment(backend.to_tensors(side), rng) for side in (steps.start, steps.reached))
         noises = [self._to_tensor(self._noise(rng, size)) for _ in range(2)]
-        columns = (action, then["reward"][:, 0], then["terminated"][:, 0], weight[:, 0], *noises)
+        told = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
+        columns = [told.pop("action").reshape(size, -1), *told.values(), *noises]
         parts = []
         for begin in range(0, size, step := backend.part_size(size)):
             rows = slice(begin, begin + step)
-            sides = ({key: value[rows] for key, value in side.items()} for side in (observation, following))
-            *numbers, following_noise, noise = (column[rows] for column in columns)
-            parts.append(Part(*sides, *numbers, weight[:, 0].sum(), following_noise, noise))
+            sides = ({key: value[rows] for key, value in side.items()} for side in (start, reached))
+            parts.append(Part(*sides, *(column[rows] for column in columns)))
         return parts
 
-    def _critic_losses(self, parts: Sequence[Part], told: list[Any]) -> Iterator[Tensor]:
-        """The critics' loss part by part; loss, mean value and features of each are added to ``told``."""
+    def _critic_losses(self, parts: Sequence[Part], told: list[Judged]) -> Iterator[Tensor]:
+        """The critics' loss part by part; what is to be told of each is added to ``told``."""
         for part in parts:
-            target = self._target(part.following, part.reward, part.terminated, part.following_noise)
-            features = self.critics.encoder(part.observation)
+            target = self._target(part)
+            features = self.critics.encoder(part.start)
             values = self.critics(features) if self.discrete else self.critics(features, part.action)
             if self.discrete:
                 values = values.gather(-1, part.action.expand(self.config.num_critics, -1, -1)).squeeze(-1)
-            errors = (values - target).square().sum(0)
-            loss = 0.5 * weighted_mean(errors, part.weight, part.total)
-            value = weighted_mean(values.detach().mean(0), part.weight, part.total)
-            told.append((loss.detach(), value, features.detach()))
+            errors = values - target
+            loss = 0.5 * torch.dot(errors.square().sum(0), part.share)
+            value = torch.dot(values.detach().mean(0), part.weight)
+            told.append(Judged(loss.detach(), value, features.detach(), errors.detach().abs().mean(0)))
             yield loss
 
     def _actor_losses(self, parts: Sequence[Part], features: Sequence[Tensor], told: list[Any]) -> Iterator[Tensor]:
         """The loss of policy and temperature part by part; the policy's loss and entropy are added to ``told``."""
         for part, seen in zip(parts, features, strict=True):
             losses, entropy = self._policy_losses(seen, part.noise)
-            loss = weighted_mean(losses, part.weight, part.total)
-            told.append((loss.detach(), weighted_mean(entropy.detach(), part.weight, part.total)))
-            yield loss + weighted_mean(self.temperature.loss(entropy), part.weight, part.total)
+            loss = torch.dot(losses, part.weight)
+            told.append((loss.detach(), torch.dot(entropy.detach(), part.weight)))
+            yield loss + torch.dot(self.temperature.loss(entropy), part.weight)
 
     @quietly
-    def _learn_by_numpy(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, Any]:
+    def _learn_by_numpy(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> tuple[dict[str, Any], Array]:
         """The same for vectors and continuous actions, with the gradients written out."""
         networks, learning_rate = self.numpy, self.config.learning_rate.at(clock)
         assert networks is not None
-        now, then, weight = transitions(batch)
-        share = weight[:, 0] / max(weight[:, 0].sum(), 1e-8)
-        size, temperature = len(share), float(self.temperature())
+        weight, size, temperature = steps.weight, len(steps.weight), float(self.temperature())
         noise = np.concatenate([self._noise(rng, size), self._noise(rng, size)])
-        following, current = networks.look(then), networks.look(now)
+        following, current = networks.inputs(steps.reached), networks.inputs(steps.start)
         outputs = networks.actor.forward(np.concatenate([following, current]))
         reached = NumpySquashedGaussian(outputs[-1][:size], noise[:size], LOG_STD)
         value = networks.target_values(following, reached.action).min(0) - temperature * reached.log_prob
-        target = then["reward"][:, 0] + self.config.gamma * value * ~then["terminated"][:, 0]
+        target = steps.reward + steps.discount * value
 
-        kept = networks.critics.forward(np.concatenate([current, now["action"][:, 0].reshape(size, -1)], axis=1))
+        kept = networks.critics.forward(np.concatenate([current, steps.action.reshape(size, -1)], axis=1))
         values = kept[-1][..., 0]
         errors = values - target
-        networks.critics.backward((errors * share)[..., None], kept)
+        networks.critics.backward((errors * steps.share)[..., None], kept)
         critic_norm = self.critic_optimizer.apply(learning_rate)
 
         policy = NumpySquashedGaussian(outputs[-1][size:], noise[size:], LOG_STD)
-        least, slope = networks.least_value(current, policy.action, -share)
-        networks.actor.backward(policy.backward(slope, temperature * share), [kept[size:] for kept in outputs])
-        entropy = -float(policy.log_prob @ share)
+        least, slope = networks.least_value(current, policy.action, -weight)
+        networks.actor.backward(policy.backward(slope, temperature * weight), [kept[size:] for kept in outputs])
+        entropy = -float(policy.log_prob @ weight)
         self.temperature.set_gradient(entropy)
         actor_norm = self.actor_optimizer.apply(learning_rate)
-        critic_loss = 0.5 * float(np.square(errors).sum(0) @ share)
-        actor_loss = -temperature * entropy - float(least @ share)
-        return {
+        critic_loss = 0.5 * float(np.square(errors).sum(0) @ steps.share)
+        actor_loss = -temperature * entropy - float(least @ weight)
+        metrics = {
             "loss": critic_loss + actor_loss, "critic_loss": critic_loss, "actor_loss": actor_loss,
-            "entropy": entropy, "temperature": float(self.temperature()), "value": float(values.mean(0) @ share),
+            "entropy": entropy, "temperature": float(self.temperature()), "value": float(values.mean(0) @ weight),
             "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
         }  # fmt: skip
+        return metrics, np.abs(errors).mean(0)
 
     @torch.no_grad()
-    def _target(self, observation: Tensors, reward: Tensor, terminated: Tensor, noise: Tensor) -> Tensor:
-        """Reward plus the soft value of the state reached; nothing follows a terminal one."""
-        policy = self.actor(self.critics.encoder(observation))
-        features, temperature = self.targets.encoder(observation), self.temperature()
+    def _target(self, part: Part) -> Tensor:
+        """Rewards plus the soft value of the state reached; nothing follows a terminal one."""
+        policy = self.actor(self.critics.encoder(part.reached))
+        features, temperature = self.targets.encoder(part.reached), self.temperature()
         if self.discrete:
             probability = policy.log_probs.exp()
             least = self.targets(features).amin(0)
             value = (probability * (least - temperature * policy.log_probs)).sum(-1)
         else:
-            action, log_prob = policy.sample_with_log_prob(noise)
+            action, log_prob = policy.sample_with_log_prob(part.reached_noise)
             value = self.targets(features, action).amin(0) - temperature * log_prob
-        return reward + self.config.gamma * value * ~terminated
+        return part.reward + part.discount * value
 
     def _policy_losses(self, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """The policy's loss and its entropy, per sample. Only the policy's own parameters are asked for gradients."""
@@ -265,9 +278,11 @@ class SAC:
             entropy = -log_prob
         return losses, entropy
 
-    def _augment(self, key: str, observation: Tensor, rng: np.random.Generator) -> Tensor:
-        shift, is_image = self.config.image_shift, self.specs.observations[key].kind == "image"
-        return random_shift(observation, shift, rng) if shift and is_image else observation
+    def _augment(self, observation: Tensors, rng: np.random.Generator) -> Tensors:
+        """Images at random shifts, everything else as it is."""
+        images = {key for key, spec in self.specs.observations.items() if spec.kind == "image"}
+        shift = self.config.image_shift
+        return {key: random_shift(x, shift, rng) if shift and key in images else x for key, x in observation.items()}
 
     def _noise(self, rng: np.random.Generator, count: int) -> Array:
         size = self.specs.action.size
@@ -279,9 +294,9 @@ class SAC:
     @torch.no_grad()
     def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
         """Losses on data that were kept from training."""
-        parts, judged, acted = self._cut(batch, rng), list[Any](), list[Any]()
+        parts, judged, acted = self._cut(n_step_transitions(batch, self.config.gamma), rng), list[Any](), list[Any]()
         list(self._critic_losses(parts, judged))
-        critic_losses, values, features = zip(*judged, strict=True)
+        critic_losses, values, features, _ = zip(*judged, strict=True)
         list(self._actor_losses(parts, features, acted))
         actor_losses, entropies = zip(*acted, strict=True)
         told = {"critic_loss": critic_losses, "actor_loss": actor_losses, "entropy": entropies, "value": values}

@@ -196,7 +196,7 @@ def _check_priorities(config: RunConfig) -> Findings:
     for name, buffer in config.buffers.items():
         if any(key[-1] == "kind" and value == "prioritised" for key, value in leaves(buffer.model_dump(mode="json"))):
             what = f"{config.algorithm.kind} reports no priorities, so a prioritised sampler has nothing to go by"
-            yield f"buffers.{name}.sampler", what, "Set the sampler's kind to uniform, or use dqn."
+            yield f"buffers.{name}.sampler", what, "Set the sampler's kind to uniform, or use dqn, sac or dreamer."
 
 
 def _check_memory(config: RunConfig) -> Findings:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from reverie.core import registry
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Row, observation_keys
+from reverie.core.types import Array, Row
 from reverie.nets.distributions import Categorical, SquashedGaussian
 from reverie.nets.encoders import VectorInput, choose_network_kind
 from reverie.nets.ensemble import EnsembleMLP
@@ -86,10 +86,6 @@ class NumpyNetworks:
         self.inputs = NumpyInput(critics.encoder.network)
         self.actor = NumpyMLP([*make_numpy_layers(actor.layers), NumpyLayer(actor.output)])
         self.critics, self.targets = NumpyEnsemble(critics.ensemble), NumpyEnsemble(targets.ensemble)
-
-    def look(self, rows: Mapping[str, Array]) -> Array:
-        """The observations of a batch's first column (B, width)."""
-        return self.inputs({key: rows[key][:, 0] for key in observation_keys(rows)})
 
     def choose(self, now: Row, noise: Array | None) -> Array:
         mean, log_std = np.split(self.actor(self.inputs(now)), 2, axis=1)

@@ -20,6 +20,8 @@ class JsonlSink:
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
         if kind in self.files:  # pictures are for other sinks
             self.files[kind].write(json.dumps(record) + "\n")
+        if kind == "metrics":  # a line every so many steps: whoever follows the file sees it at once
+            self.files[kind].flush()
 
     def sync(self) -> dict[str, int]:
         """Put everything on the disk; the sizes of the files in bytes."""

@@ -18,7 +18,7 @@ POLICY_NAME = re.compile(r"best-\d+|final")
 
 
 class PolicyShelf:
-    """Saves the policy whenever an evaluation beats the best so far, and at the end."""
+    """Saves the policy whenever an evaluation is as good as the best so far or better, and at the end."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class PolicyShelf:
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
         score = summary["return_mean"]
-        if self.best_score is not None and score <= self.best_score:
+        if self.best_score is not None and score < self.best_score:
             return
         name = f"best-{session.counters.env_steps}"
         self.save(session, name, summary)

@@ -19,6 +19,8 @@ from reverie.envs.render import can_draw
 from reverie.log.frames import VideoError
 from reverie.runs import videos
 from reverie.runs.checkpoint import CheckpointFolder
+from reverie.runs.policies import PolicyShelf
+from reverie.training.session import Session
 from tests.e2e.test_api import TINY
 from tests.e2e.test_reproducible import contents
 from tests.resume.pieces import CHECKING, assert_equal_runs
@@ -28,7 +30,6 @@ from tests.videos import read_mp4
 pytestmark = pytest.mark.needs("video")
 COUNTING = ("Reverie/Counting-v0:ppo", *TINY, "env.kwargs={length: 12, action: continuous}")
 COUNTING += ("phases.0.hooks.2.evaluate={episodes: 1, every_steps: 32}", "checkpoint.every_steps=32")
-"""Four evaluations with the same score: the first policy stays the best."""
 FILMED = (*COUNTING, "video.enabled=true")
 
 
@@ -41,9 +42,26 @@ def about(run: Path, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture
+def worsening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first policy stays the best."""
+    _get_worse(monkeypatch)
+
+
+def _get_worse(patch: pytest.MonkeyPatch) -> None:
+    judge = PolicyShelf.end_evaluation
+
+    def judge_worse(self: PolicyShelf, session: Session, summary: dict[str, float]) -> None:
+        judge(self, session, {**summary, "return_mean": -float(session.counters.env_steps)})
+
+    patch.setattr(PolicyShelf, "end_evaluation", judge_worse)
+
+
 @pytest.fixture(scope="module")
 def filmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("filmed"), *FILMED, "video.every_evaluations=1")
+    with pytest.MonkeyPatch.context() as patch:
+        _get_worse(patch)
+        return train(tmp_path_factory.mktemp("filmed"), *FILMED, "video.every_evaluations=1")
 
 
 def test_best_and_last_are_kept_and_described(filmed: Path) -> None:
@@ -108,6 +126,7 @@ def test_an_algorithm_that_counts_while_it_acts_stays_the_same(tmp_path: Path) -
     assert contents(with_videos) == contents(without)
 
 
+@pytest.mark.usefixtures("worsening")
 def test_by_default_only_the_end_of_a_short_run_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     films = count_films(monkeypatch)
     run = train(tmp_path, *FILMED)
@@ -137,6 +156,7 @@ def count_films(patch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return films
 
 
+@pytest.mark.usefixtures("worsening")
 def test_a_resume_forgets_what_it_makes_anew(filmed: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(filmed, tmp_path / filmed.name))
     before = {name: about(run, name) for name in ("best", "last")}
@@ -172,6 +192,7 @@ def remove_package(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("reverie.log.video._find_ffmpeg", missing)
 
 
+@pytest.mark.usefixtures("worsening")
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [

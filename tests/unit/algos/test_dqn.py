@@ -14,6 +14,7 @@ from reverie.core.reads import Transitions
 from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
+from reverie.functional.steps import n_step_transitions
 from reverie.runs.storage import read_tree, write_tree
 from tests.unit.algos.batches import (
     BOX,
@@ -74,7 +75,7 @@ def make_stretch(states: list[list[float]], rewards: list[float], **flags: int) 
 def target_of(dqn: DQN, batch: Row) -> float:
     """What the chosen action's value is drawn to: by torch, seen where the head computes its loss, and by numpy."""
     assert dqn.numpy is not None
-    steps = dqn._steps(batch)
+    steps = n_step_transitions(batch, dqn.config.gamma)
     by_numpy = steps.reward + steps.discount * dqn.numpy.following(steps.reached, dqn.config.double)
     dqn.numpy = None
     seen: list[torch.Tensor] = []

@@ -167,6 +167,24 @@ def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
         assert write_back.columns["note/deter"].shape == (2, 5, 8)
         assert write_back.columns["note/stoch"].shape == (2, 5, 3)
         assert np.abs(write_back.columns["note/deter"]).max() <= 1
+        assert "priority" not in write_back.columns
+
+
+def test_priorities_are_what_the_model_has_still_to_learn_of_a_stretch() -> None:
+    """One loss is 1 in the last row of the first sample, another 5 everywhere and weighs a tenth."""
+    agent = make()
+    batch = make_batch(agent)
+    batch["importance"] = np.ones((2, 6), np.float32)
+    weights = agent.config.loss_weights.model_copy(update={"dynamics": 1.0, "representation": 0.1})
+    agent.config = agent.config.model_copy(update={"loss_weights": weights})
+    agent.model_losses = lambda observed, rows: {  # type: ignore[method-assign]
+        "dynamics": torch.tensor([[0.0, 0, 0, 0, 1], [0, 0, 0, 0, 0]]) + 0 * observed.latent.deter.mean(),
+        "representation": torch.full((2, 5), 5.0),
+    }
+    for hook in ("update", "update_world_model"):
+        priority = getattr(agent, hook)(batch, Clock(), make_generator(1, "noise")).write_back.columns["priority"]
+        assert priority[0] == pytest.approx(0.5 + np.array([1 / 5, 1 / 4, 1 / 3, 1 / 2, 1]))
+        assert priority[1] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])

@@ -18,6 +18,7 @@ from reverie.core.reads import Transitions
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
 from reverie.core.types import Clock, Mode, Row
+from reverie.functional.steps import n_step_transitions
 from reverie.nets.ensemble import EnsembleLinear
 from reverie.runs.storage import read_tree, write_tree
 from tests.unit.algos.batches import (
@@ -84,17 +85,38 @@ def make_mover(**values: Any) -> SAC:
 # ---------------------------------------------------------------- losses by hand
 
 
-@pytest.mark.parametrize(("terminated", "share"), [(False, 0.5), (True, 0.0)])
-def test_continuous_target(terminated: bool, share: float) -> None:
-    observation = {"obs": torch.randn(1, 3, generator=torch.Generator().manual_seed(0))}
-    target = make_mover()._target(observation, torch.tensor([1.5]), torch.tensor([terminated]), ZEROS)
-    assert float(target) == pytest.approx(1.5 + share * (2 - 0.5 * LOG_DENSITY))
+def target_of(sac: SAC, rewards: list[float], **flags: int) -> float:
+    """Of a step of several rows that earns these rewards; a flag names the row where it stands."""
+    batch = random_rows(sac.specs, 1, len(rewards) + 1)
+    batch["reward"][0, 1:] = rewards
+    for name, row in flags.items():
+        batch[name][:, row] = True
+    (part,) = sac._cut(n_step_transitions(batch, sac.config.gamma), make_generator("u"))
+    return float(sac._target(part._replace(reached_noise=torch.zeros_like(part.reached_noise))))
 
 
-@pytest.mark.parametrize(("terminated", "share"), [(False, 0.5), (True, 0.0)])
-def test_discrete_target(terminated: bool, share: float) -> None:
-    target = make_chooser()._target({"obs": torch.ones(1, 3)}, torch.tensor([1.5]), torch.tensor([terminated]), ZEROS)
-    assert float(target) == pytest.approx(1.5 + share * (0.5 * 2 + 0.25 * 0 + 0.25 * 4 + 0.5 * ENTROPY))
+MOVED = 2 - 0.5 * LOG_DENSITY
+"""The value of wherever the mover comes to."""
+
+
+def test_continuous_target() -> None:
+    assert target_of(make_mover(), [1.5]) == pytest.approx(1.5 + 0.5 * MOVED)
+    assert target_of(make_mover(), [1.5], truncated=1) == pytest.approx(1.5 + 0.5 * MOVED)
+    assert target_of(make_mover(), [1.5], terminated=1) == 1.5
+
+
+def test_discrete_target() -> None:
+    chosen = 0.5 * 2 + 0.25 * 0 + 0.25 * 4 + 0.5 * ENTROPY
+    assert target_of(make_chooser(), [1.5]) == pytest.approx(1.5 + 0.5 * chosen)
+    assert target_of(make_chooser(), [1.5], terminated=1) == 1.5
+
+
+def test_target_of_several_steps() -> None:
+    sac = make_mover(n_step=3)
+    assert sac.reads == {"update": Transitions(sac.config.batch_size, 3)}
+    assert target_of(sac, [1.0, 2.0, 4.0]) == pytest.approx(1 + 1 + 1 + 0.125 * MOVED)
+    assert target_of(sac, [1.0, 2.0, 4.0], truncated=2) == pytest.approx(1 + 1 + 0.25 * MOVED)
+    assert target_of(sac, [1.0, 2.0, 4.0], terminated=2) == 1 + 1
 
 
 @torch.no_grad()
@@ -117,6 +139,36 @@ def test_critic_losses() -> None:
         metrics = sac.update(batch, Clock(), make_generator("u")).metrics
         assert float(metrics["critic_loss"]) == pytest.approx(0.5 * sum((value - 1) ** 2 for value in values))
         assert float(metrics["value"]) == pytest.approx(np.mean(values))
+
+
+@pytest.mark.parametrize("specs", [CONTINUOUS, CHOICE], ids=["continuous", "discrete"])
+def test_importance_weighs_the_critics_and_priorities_go_back(specs: Specs) -> None:
+    """A sample that has all the importance moves the critics as if it were alone; policies learn from all alike."""
+    batch = random_rows(specs, 4, 2)
+    assert make_sac(specs).update(batch, Clock(), make_generator("u")).write_back is None
+    batch |= {"id": np.arange(10, 18).reshape(4, 2), "importance": np.ones((4, 2), np.float32)}
+    one_only = {**batch, "importance": np.array([[0.0], [0.0], [4.0], [0.0]], np.float32).repeat(2, 1)}
+    others = {**with_other(batch, np.s_[[0, 1, 3]]), "id": batch["id"], "importance": one_only["importance"]}
+    critics = []
+    for rows in (batch, one_only, others):
+        sac = make_sac(specs)
+        back = sac.update(rows, Clock(), make_generator("u")).write_back
+        assert back is not None
+        assert back.ids.tolist() == [10, 12, 14, 16]
+        assert (back.columns["priority"] > 0).all()
+        critics.append(sac.critic_optimizer.flat.detach().clone())
+    assert torch.equal(critics[1], critics[2])
+    assert not torch.equal(critics[0], critics[1])
+
+
+def test_surprise_is_how_far_the_critics_are_off() -> None:
+    """The reward is all there is to come: 1. The critics say 3 and 5."""
+    batch = random_rows(CONTINUOUS, 4, 2)
+    batch["reward"][:], batch["terminated"][:, 1] = 1, True
+    batch |= {"id": np.arange(8).reshape(4, 2), "importance": np.ones((4, 2), np.float32)}
+    back = make_mover().update(batch, Clock(), make_generator("u")).write_back
+    assert back is not None
+    assert back.columns["priority"] == pytest.approx(3.0)
 
 
 def test_only_a_terminal_state_ends_the_value() -> None:
@@ -226,8 +278,8 @@ def test_images_are_shifted_in_updates_only() -> None:
     ends = []
     for shift, stream in ((0, "a"), (4, "a"), (4, "a"), (4, "b")):
         sac = make_sac(specs, image_shift=shift)
-        shifted = sac._augment("obs", torch.as_tensor(batch["obs"][:, 0]), make_generator(stream))
-        assert shifted.equal(torch.as_tensor(batch["obs"][:, 0])) == (shift == 0)
+        shifted = sac._augment({"obs": torch.as_tensor(batch["obs"][:, 0])}, make_generator(stream))
+        assert shifted["obs"].equal(torch.as_tensor(batch["obs"][:, 0])) == (shift == 0)
         sac.update(batch, Clock(), make_generator(stream))
         ends.append(parameters(sac))
     assert torch.equal(ends[1], ends[2])

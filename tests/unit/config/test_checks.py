@@ -213,8 +213,9 @@ def test_the_config_of_a_phase_has_its_overrides_and_nothing_else(toy_tree: Make
 @pytest.mark.parametrize("sampler", ["prioritised", "{kind: mixture, parts: [{share: 1, sampler: prioritised}]}"])
 def test_priorities_that_nobody_writes_are_refused(sampler: str) -> None:
     with pytest.raises(ConfigError, match="reports no priorities"):
-        make_config("Pendulum-v1:sac", [f"buffers.main.sampler={sampler}"])
-    make_config("CartPole-v1:dqn", [f"buffers.main.sampler={sampler}"])
+        make_config("CartPole-v1:ppo", ["buffers.main.kind=replay", f"buffers.main.sampler={sampler}"])
+    for spec in ("CartPole-v1:dqn", "Pendulum-v1:sac", "CartPole-v1:dreamer"):
+        make_config(spec, [f"buffers.main.sampler={sampler}"])
 
 
 @pytest.mark.parametrize(("spec", "key"), [("CartPole-v1:ppo", "shared_trunk"), ("CartPole-v1:dqn", "dueling")])
