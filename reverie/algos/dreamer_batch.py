@@ -92,8 +92,9 @@ def write_back(batch: Batch, observed: Observed, model: WorldModel, surprise: Se
 
 def mean_from_here(x: Tensor) -> Tensor:
     """(B, T): the mean of each column and all later ones. A sample starts at a row and goes on to those after it."""
-    counts = torch.arange(1, x.shape[1] + 1, device=x.device)
-    return (x.flip(1).cumsum(1) / counts).flip(1)
+    length = x.shape[1]
+    shares = torch.ones(length, length, device=x.device).tril() / torch.arange(length, 0, -1, device=x.device)
+    return x @ shares  # cumsum has no deterministic form on GPUs
 
 
 def mean_of(parts: Sequence[Mapping[str, Tensor]], shares: Sequence[float]) -> dict[str, Tensor]:
