@@ -25,6 +25,8 @@ from reverie.core.errors import RunError, nearest
 from reverie.runs.storage import write_bytes
 
 DEFAULT_RUNS_DIR = Path("runs")
+FORESIGHT, FORESIGHT_NUMBERS = "foresight", "foresight.json"
+"""Where the looks of world models lie in a run, and the file with the numbers of each."""
 PACKAGES = ("reverie", "torch", "numpy", "gymnasium", "safetensors", "pydantic")
 
 

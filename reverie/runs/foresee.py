@@ -11,7 +11,8 @@ from reverie.config.files import read_config
 from reverie.config.schema import ForesightConfig
 from reverie.core.errors import RunError
 from reverie.core.types import Clock
-from reverie.runs.foresight import ABOUT, FOLDER, to_json, write_look
+from reverie.runs.folder import FORESIGHT, FORESIGHT_NUMBERS
+from reverie.runs.foresight import to_json, write_look
 from reverie.runs.policies import load_any_policy
 
 
@@ -51,7 +52,7 @@ def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
     finally:
         evaluator.close()
     assert look is not None
-    folder = wanted.out or run / FOLDER / f"{wanted.policy}-{about['env_steps']}"
+    folder = wanted.out or run / FORESIGHT / f"{wanted.policy}-{about['env_steps']}"
     told = {"run": run.name, "policy": wanted.policy, "env_steps": about["env_steps"], "seed": seed}
     write_look(look, folder, told)
-    return {**told, "folder": str(folder), "numbers": ABOUT, **to_json(look)}
+    return {**told, "folder": str(folder), "numbers": FORESIGHT_NUMBERS, **to_json(look)}

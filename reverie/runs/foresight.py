@@ -20,14 +20,13 @@ from reverie.log.media import encode_png
 from reverie.log.recorder import Recorder
 from reverie.log.tiles import compare_frames, reconstruction_picture
 from reverie.log.video import is_installed, open_video
-from reverie.runs.folder import RunFolder, write_json
+from reverie.runs.folder import FORESIGHT, FORESIGHT_NUMBERS, RunFolder, write_json
 from reverie.runs.pictures import has_viewers
 from reverie.runs.storage import write_bytes
 from reverie.training.evaluator import Evaluator
 from reverie.training.foresight import Look
 from reverie.training.session import Session
 
-FOLDER, ABOUT = "foresight", "foresight.json"
 FPS = 8.0
 LONG_SIDE = 768
 """Frames are enlarged as long as neither side becomes longer than this."""
@@ -39,7 +38,7 @@ class Foresight:
 
     def __init__(self, evaluator: Evaluator, folder: RunFolder, say: Callable[[str], None]) -> None:
         self.evaluator = evaluator
-        self.folder = folder.path / FOLDER
+        self.folder = folder.path / FORESIGHT
         self.say = say
         self.is_on = True
 
@@ -73,7 +72,7 @@ def write_look(look: Look, folder: Path, about: dict[str, Any]) -> None:
     for key, frames in open_loop_frames(look).items():
         _write_video(folder / f"open-loop-{file_name(key)}.{'mp4' if is_installed() else 'gif'}", frames, look)
         write_bytes(folder / f"reconstruction-{file_name(key)}.png", encode_png(reconstructions(look, key)))
-    write_json(folder / ABOUT, {**about, **to_json(look)})
+    write_json(folder / FORESIGHT_NUMBERS, {**about, **to_json(look)})
 
 
 def show_look(look: Look, recorder: Recorder) -> None:

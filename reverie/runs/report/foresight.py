@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from reverie.runs.folder import FORESIGHT, FORESIGHT_NUMBERS
 from reverie.runs.report.charts import Chart, Line
 from reverie.runs.report.elements import section, small_figure, table
 from reverie.runs.report.files import as_number, read_bytes, read_mapping
 from reverie.runs.report.wording import escape, number, whole
 
-FOLDER = "foresight"
 LARGEST_FILE = 6 << 20
 MOST_KEYS = 8
 MARKS = {".mp4": ("video/mp4", 4, b"ftyp"), ".gif": ("image/gif", 0, b"GIF8"), ".png": ("image/png", 1, b"PNG")}
@@ -44,13 +44,13 @@ class Foresight:
 def read_foresight(run: Path, problems: list[str]) -> Foresight | None:
     """The newest look of a run; None if there is none."""
     try:
-        taken = sorted((int(path.name), path.name) for path in (run / FOLDER).iterdir() if _is_number(path.name))
+        taken = sorted((int(path.name), path.name) for path in (run / FORESIGHT).iterdir() if _is_number(path.name))
     except OSError:
         return None
     if not taken:
         return None
-    place = f"{FOLDER}/{taken[-1][1]}"
-    told = read_mapping(run, f"{place}/foresight.json", problems)
+    place = f"{FORESIGHT}/{taken[-1][1]}"
+    told = read_mapping(run, f"{place}/{FORESIGHT_NUMBERS}", problems)
     if not told:
         return None
     curves = [found for key, values in _items(told.get("open_loop")) if (found := _curves(key, values)) is not None]
