@@ -16,6 +16,7 @@ from reverie.config.validate import load_config
 KINDS = {
     "classic": ("Acrobot-v1", 32), "dmc_proprio": ("dmc/walker_walk", 1024), "dmc_vision": ("dmc/walker_walk", 256),
     "atari100k": ("ALE/Pong-v5", 256), "atari": ("ALE/Pong-v5", 32), "crafter": ("Crafter/Reward", 512),
+    "crafter10k": ("Crafter/Reward", 64),
     "minigrid": ("MiniGrid-Empty-8x8-v0", 128), "memory_maze": ("MemoryMaze-9x9-v0", 32),
     "procgen": ("procgen-coinrun-v0", 64), "minecraft": ("MinecraftDiamond-v0", 32),
 }  # fmt: skip
