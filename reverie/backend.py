@@ -45,7 +45,8 @@ def configure(
     global _device, _engine, _microbatches, _precision
     _microbatches, _precision = microbatches, precision
     _device = check_device(device)
-    _engine = engine if _device.type == "cpu" else "torch"
+    # numpy's forms take a batch whole: where memory is short and it comes in parts, torch is the one that can.
+    _engine = engine if _device.type == "cpu" and microbatches == 1 else "torch"
     set_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     # Else every fresh tensor is filled before it is written: a twentieth of an update, for memory that nobody reads.

@@ -18,6 +18,8 @@ from reverie.log.guard import GuardedSink, describe
 from reverie.log.recorder import Sink
 
 EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb"}
+STAYS_HERE = ("offline", "disabled")
+"""Modes of W&B that send nothing."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def make_loggers(configs: Sequence[ComponentConfig], run: RunInfo, warn: Callabl
 
 def _kept_here(config: ComponentConfig, warn: Callable[[str], None]) -> ComponentConfig:
     """A run folder must not make the machine talk to anybody: W&B of a run that exists stays offline unless trusted."""
-    if config.kind != "wandb" or registry.allows_foreign() or getattr(config, "mode", None) in ("offline", "disabled"):
+    if config.kind != "wandb" or registry.allows_foreign() or getattr(config, "mode", None) in STAYS_HERE:
         return config
     warn(
         "Nothing is sent to W&B: log.wandb of a run that exists counts only with --trust. `wandb sync` sends it later."

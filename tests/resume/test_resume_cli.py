@@ -19,7 +19,7 @@ from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
 from reverie.runs.folder import RunFolder
-from reverie.runs.hints import names_foreign_code
+from reverie.runs.hints import names_foreign_code, resume_command
 from reverie.runs.lock import lock_run
 from reverie.runs.resume import change_config
 from reverie.runs.storage import read_tree, write_tree
@@ -223,6 +223,22 @@ def test_hints_name_trust_where_it_is_needed(run: Path, tmp_path: Path) -> None:
 def test_foreign_code_is_recognised(word: str, is_foreign: bool) -> None:
     composed = compose(SPEC, [word])
     assert names_foreign_code(load_config(composed.tree, composed.sources)) is is_foreign
+
+
+@pytest.mark.parametrize(
+    ("words", "is_trusted"),
+    [
+        ((), False),
+        (("log.wandb={project: poles, mode: offline}",), False),
+        (("log.wandb={project: poles}",), True),
+        (("monitor.webhook=env:REVERIE_HOOK",), False),
+        (("monitor.webhook=https://example.org/hook",), True),
+    ],
+)
+def test_hints_name_trust_for_runs_that_send(words: tuple[str, ...], is_trusted: bool) -> None:
+    composed = compose(SPEC, words)
+    config = load_config(composed.tree, composed.sources)
+    assert resume_command("mine", config) == "reverie resume mine" + (" --trust" if is_trusted else "")
 
 
 def test_the_checkpoint_is_chosen_under_the_lock(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The number of threads reaches numpy's BLAS, too."""
+"""The number of threads reaches numpy's BLAS, too; and which engine there is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reverie import backend
 def _as_before() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
-    backend.set_threads(before)
+    backend.configure("cpu", before, torch.are_deterministic_algorithms_enabled())
 
 
 def blas_threads() -> set[int]:
@@ -27,3 +27,9 @@ def test_threads_hold_for_torch_and_numpy() -> None:
         backend.set_threads(count)
         assert torch.get_num_threads() == count
         assert blas_threads() == {count}
+
+
+def test_batches_in_parts_are_for_torch() -> None:
+    for parts, engine in ((1, "numpy"), (2, "torch")):
+        backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), "numpy", parts)
+        assert backend.engine() == engine
