@@ -150,9 +150,7 @@ class Dreamer(Looks):
         surprise: list[Tensor] = []
 
         def look(part: Part) -> Told:
-            observed = self._observe(part)
-            losses = self.model_losses(observed, part.rows)  # first: the order decides in which order gradients add up
-            surprise.append(self._weigh(losses).detach())
+            observed, losses = self._judge_model(part, surprise)  # first: it decides in which order gradients add up
             behaviour, metrics = self.behaviour.losses(observed.latent, part)
             return Told(observed, losses | behaviour, metrics)
 
@@ -167,10 +165,7 @@ class Dreamer(Looks):
         surprise: list[Tensor] = []
 
         def look(part: Part) -> Told:
-            observed = self._observe(part)
-            losses = self.model_losses(observed, part.rows)
-            surprise.append(self._weigh(losses).detach())
-            return Told(observed, losses, {})
+            return Told(*self._judge_model(part, surprise), {})
 
         observed, metrics = self._learn(self._cut(batch, rng, dreams=False), look, ("model",), clock)
         return Update(metrics, write_back=write_back(batch, observed, self.model, surprise))
@@ -199,6 +194,13 @@ class Dreamer(Looks):
 
     def _observe(self, part: Part) -> Observed:
         return self.model.observe(part.start, part.rows, part.noise)
+
+    def _judge_model(self, part: Part, surprise: list[Tensor]) -> tuple[Observed, dict[str, Tensor]]:
+        """What the model observes, and its losses per row; all of them together (B, T) are added to ``surprise``."""
+        observed = self._observe(part)
+        losses, weights = self.model_losses(observed, part.rows), self.config.loss_weights
+        surprise.append(torch.stack([getattr(weights, name) * loss.detach() for name, loss in losses.items()]).sum(0))
+        return observed, losses
 
     @torch.no_grad()
     def _take_in_returns(self, parts: Sequence[Part]) -> None:
@@ -244,11 +246,6 @@ class Dreamer(Looks):
         """Let the slow value follow, if it is time to."""
         if self.behaviour_optimizer.steps % self.config.slow_every == 0:
             self.critic.follow(self.config.slow_rate)
-
-    def _weigh(self, losses: dict[str, Tensor]) -> Tensor:
-        """All losses of the model together, per row (B, T)."""
-        weights = self.config.loss_weights
-        return torch.stack([getattr(weights, name) * loss for name, loss in losses.items()]).sum(0)
 
     def _total(self, losses: dict[str, Tensor]) -> Tensor:
         weights = self.config.loss_weights

@@ -191,24 +191,25 @@ def _check_early_stop(config: RunConfig) -> Findings:
 
 def _check_priorities(config: RunConfig) -> Findings:
     """Priorities that nobody writes would silently be uniform sampling."""
-    if getattr(registry.load("algorithm", config.algorithm.kind), "uses_priorities", False):
+    if registry.declares("algorithm", config.algorithm.kind, "uses_priorities"):
         return
+    able = registry.kinds_with("algorithm", "uses_priorities")
     for name, buffer in config.buffers.items():
         if any(key[-1] == "kind" and value == "prioritised" for key, value in leaves(buffer.model_dump(mode="json"))):
             what = f"{config.algorithm.kind} reports no priorities, so a prioritised sampler has nothing to go by"
-            yield f"buffers.{name}.sampler", what, "Set the sampler's kind to uniform, or use dqn, sac or dreamer."
+            yield f"buffers.{name}.sampler", what, f"Set its kind to uniform. Priorities work with: {', '.join(able)}."
 
 
 def _check_memory(config: RunConfig) -> Findings:
     """Networks with memory need rows in their order, and an agent that knows what they remembered before."""
     for path, network in networks_of(config.algorithm):
-        if not getattr(registry.load("network", network.kind), "has_memory", False):
+        if not registry.declares("network", network.kind, "has_memory"):
             continue
         key = ".".join(("algorithm", *path, "kind"))
         if len(path) > 1:
             yield key, f"a network with memory ({network.kind}) cannot be the encoder of another", "Set mlp, or a CNN."
-        elif not _uses_memory(config.algorithm.kind):
-            able = [kind for kind in registry.kinds("algorithm") if _uses_memory(kind)]
+        elif not registry.declares("algorithm", config.algorithm.kind, "uses_memory"):
+            able = registry.kinds_with("algorithm", "uses_memory")
             fix = f"Set algorithm.network.kind=auto. Memory works with: {', '.join(able)}."
             yield key, f"{config.algorithm.kind} cannot learn with a network that has memory ({network.kind})", fix
 
@@ -216,16 +217,8 @@ def _check_memory(config: RunConfig) -> Findings:
 def _check_precision(config: RunConfig) -> Findings:
     """A precision that nobody computes in would be a setting that does nothing."""
     kind = config.algorithm.kind
-    if config.backend.precision != "bfloat16" or _uses_bfloat16(kind):
+    if config.backend.precision != "bfloat16" or registry.declares("algorithm", kind, "uses_bfloat16"):
         return
-    able = [known for known in registry.kinds("algorithm") if _uses_bfloat16(known)]
+    able = registry.kinds_with("algorithm", "uses_bfloat16")
     fix = f"Set backend.precision=auto. bfloat16 works with: {', '.join(able)}."
     yield "backend.precision", f"{kind} computes in float32 alone", fix
-
-
-def _uses_bfloat16(kind: str) -> bool:
-    return bool(getattr(registry.load("algorithm", kind), "uses_bfloat16", False))
-
-
-def _uses_memory(kind: str) -> bool:
-    return bool(getattr(registry.load("algorithm", kind), "uses_memory", False))

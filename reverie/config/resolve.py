@@ -50,7 +50,7 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
 def _best_precision(tree: Tree) -> str:
     """bfloat16 where the algorithm can use it and the device has it."""
     device, kind = tree["backend"]["device"], tree["algorithm"]["kind"]
-    if device == "cpu" or not getattr(registry.load("algorithm", kind), "uses_bfloat16", False):
+    if device == "cpu" or not registry.declares("algorithm", kind, "uses_bfloat16"):
         return "float32"
     from reverie.backend import best_precision
 

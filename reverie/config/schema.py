@@ -59,7 +59,7 @@ class BackendConfig(Config):
     """CPU threads for torch and BLAS."""
     engine: Literal["auto", "numpy", "torch"] = "auto"
     """What fully connected networks run on: numpy, which is several times faster for small ones on a CPU, or torch.
-    Other networks always use torch. auto takes numpy on a CPU."""
+    Other networks always use torch, and so does everything with ``microbatches``. auto takes numpy on a CPU."""
     microbatches: int = Field(1, ge=1)
     """Parts into which PPO, DQN, SAC, REINFORCE and Dreamer cut every batch for torch, adding up the gradients: more
     parts, less memory. Doubled by itself when memory runs out."""

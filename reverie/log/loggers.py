@@ -18,8 +18,6 @@ from reverie.log.guard import GuardedSink, describe
 from reverie.log.recorder import Sink
 
 EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb"}
-STAYS_HERE = ("offline", "disabled")
-"""Modes of W&B that send nothing."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,14 @@ def make_loggers(configs: Sequence[ComponentConfig], run: RunInfo, warn: Callabl
     return made
 
 
+def sends_elsewhere(config: ComponentConfig) -> bool:
+    """Whether this sink of ours talks to a server."""
+    return config.kind == "wandb" and getattr(config, "mode", None) not in ("offline", "disabled")
+
+
 def _kept_here(config: ComponentConfig, warn: Callable[[str], None]) -> ComponentConfig:
     """A run folder must not make the machine talk to anybody: W&B of a run that exists stays offline unless trusted."""
-    if config.kind != "wandb" or registry.allows_foreign() or getattr(config, "mode", None) in STAYS_HERE:
+    if registry.allows_foreign() or not sends_elsewhere(config):
         return config
     warn(
         "Nothing is sent to W&B: log.wandb of a run that exists counts only with --trust. `wandb sync` sends it later."

@@ -84,9 +84,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+def is_own(setting: str) -> bool:
+    """Whether the address is the user's own word rather than the config's."""
+    return setting.startswith(f"env:{OWN_NAMES}")
+
+
 def make_webhook(setting: str, run: str, warn: Callable[[str], None]) -> WebhookSink | None:
     """The sink for ``monitor.webhook``; none where a stranger's config says where to post to."""
-    if not setting.startswith(f"env:{OWN_NAMES}") and not registry.allows_foreign():
+    if not is_own(setting) and not registry.allows_foreign():
         rule = f"monitor.webhook of a run that exists counts only with --trust, or as env:{OWN_NAMES}..."
         warn(f"Alerts are not posted: {rule}")
         return None

@@ -6,23 +6,22 @@ from reverie.config.files import config_to_tree
 from reverie.config.schema import RunConfig
 from reverie.config.tree import join_path, leaves
 from reverie.envs.make import is_dotted
-from reverie.log.loggers import STAYS_HERE
-from reverie.log.webhook import OWN_NAMES
+from reverie.log.loggers import sends_elsewhere
+from reverie.log.webhook import is_own
 
 NAMES_CODE = ("kind", "controller")
 
 
 def resume_command(run_name: str, config: RunConfig) -> str:
     """``reverie resume <run>``, with ``--trust`` if the run would be refused without, or would keep to itself."""
-    needs_trust = names_foreign_code(config) or sends_elsewhere(config)
+    needs_trust = names_foreign_code(config) or _would_send(config)
     return f"reverie resume {run_name}" + (" --trust" if needs_trust else "")
 
 
-def sends_elsewhere(config: RunConfig) -> bool:
+def _would_send(config: RunConfig) -> bool:
     """Whether metrics or alerts go to a server that only the config names."""
-    modes = [getattr(logger, "mode", None) for logger in config.log.all_loggers() if logger.kind == "wandb"]
-    webhook = config.monitor.webhook or f"env:{OWN_NAMES}"
-    return any(mode not in STAYS_HERE for mode in modes) or not webhook.startswith(f"env:{OWN_NAMES}")
+    webhook = config.monitor.webhook
+    return any(map(sends_elsewhere, config.log.all_loggers())) or (webhook is not None and not is_own(webhook))
 
 
 def names_foreign_code(config: RunConfig) -> bool:

@@ -91,7 +91,7 @@ def resume_in_smaller_parts(folder: RunFolder, error: OutOfMemoryError, quiet: b
     while True:
         settings = read_config(folder.config_path)
         parts = 2 * settings.backend.microbatches
-        can_cut = getattr(registry.load("algorithm", settings.algorithm.kind), "uses_microbatches", False)
+        can_cut = registry.declares("algorithm", settings.algorithm.kind, "uses_microbatches")
         if not can_cut or parts > MOST_MICROBATCHES:
             raise error
         try:
