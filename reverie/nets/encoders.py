@@ -124,9 +124,9 @@ class NatureCNN(ImageNetwork):
                 "Set algorithm.network.kind=impala, or enlarge it with the wrapper {kind: resize}.",
             )
         layers = nn.Sequential(
-            nn.Conv2d(spec.shape[2], 32, 8, 4), nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
-            nn.Conv2d(64, 64, 3, 1), nn.ReLU(),
+            nn.Conv2d(spec.shape[2], 32, 8, 4), nn.ReLU(inplace=True),
+            nn.Conv2d(32, 64, 4, 2), nn.ReLU(inplace=True),
+            nn.Conv2d(64, 64, 3, 1), nn.ReLU(inplace=True),
         )  # fmt: skip
         return layers.to(memory_format=torch.channels_last)
 
