@@ -32,7 +32,7 @@ def slide_stacks(rows: ObservedColumns, ids: Array, keys: list[str], count: int)
     frames = ids[:, :1] + steps * rows.num_envs  # (B, count - 1 + T), oldest first
     places = rows.places(frames)
     is_first = rows.flags.take(places[:, 1:count]) & FIRST  # (B, count - 1), up to the first row of all
-    if is_first.any():
+    if np.count_nonzero(is_first):  # a quarter of the time of any()
         # Before its episode starts, a stack repeats the first frame: the last start seen is that of the episode.
         start = np.where(is_first, frames[:, 1:count], frames[:, :1]).max(axis=1)
         places = rows.places(np.maximum(frames, start[:, None]))
