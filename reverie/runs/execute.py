@@ -8,6 +8,7 @@ from functools import partial
 
 from reverie.config.build import build, build_evaluator
 from reverie.config.files import config_to_tree
+from reverie.config.hook_checks import has_update
 from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
@@ -35,6 +36,7 @@ from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
 from reverie.training.machine import is_debugged
 from reverie.training.orchestrator import CyclePart, Orchestrator
+from reverie.training.phases import flatten_phases
 from reverie.training.preflight import examine_session, report_lines
 from reverie.training.session import Session
 
@@ -59,6 +61,7 @@ class Execution:
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
         """Train from a checkpoint, or from the beginning; the caller holds the run's lock."""
         with self._explaining(), quiet_progress(self.quiet), ExitStack() as stack:
+            request = stack.enter_context(catch_signals())  # so early that a stop in the middle of it all is orderly
             environment = cached_verdict(self.config.env)  # before envs are made: it decides how they are saved
             checkpointer = self._build(stack, checkpoint)
             checkpointer.about["environment"] = environment.to_json()
@@ -69,7 +72,6 @@ class Execution:
             self._add_loggers(session)
             self._add_webhook(session)
             self._introduce(session, (f"env snapshots: {environment}", *notes))
-            request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
@@ -187,6 +189,9 @@ class Execution:
     def _finish(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
         """The last line of metrics, the last evaluation and the final policy; a stop leaves them to a resume."""
         session = orchestrator.session
+        if not session.counters.updates and any(has_update(phase) for phase in flatten_phases(self.config.phases)):
+            text = "Nothing was learnt: the budget ended before the first update. Give more --steps."
+            session.recorder.alert("warning", "no_updates", text)
         session.recorder.flush(orchestrator.machine())
         if self.config.evaluate.final_episodes:
             try:
@@ -215,7 +220,7 @@ class Execution:
             self.console.note(f"Failed: {error.message}")  # whoever catches it shows it
         else:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
-        if self.resume_command not in getattr(error, "fix", ""):
+        if self.resume_command not in getattr(error, "fix", "") and checkpointer.folder.paths():
             self.console.say(f"Nothing up to the last checkpoint is lost; go on with: {self.resume_command}")
 
     def _keep_batch(self, error: NotFiniteError, session: Session) -> None:

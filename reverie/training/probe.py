@@ -67,8 +67,7 @@ def measure(config: RunConfig, make_session: Callable[[RunConfig], Session]) -> 
         with untouched_generators(), closing(make_session(probe_config(config))) as session:
             _try(session, config, measured)
     except Exception as error:
-        text = str(error).strip().splitlines() or [""]
-        measured.problem = f"{type(error).__name__}: {text[0]}"[:80]
+        measured.problem = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
     measured.seconds = time.perf_counter() - started
     return measured
 
