@@ -17,10 +17,7 @@ from reverie.log.live import LiveTable, Screen
 from reverie.log.plain import PlainRows
 from reverie.log.progress import Task, is_watched
 from reverie.log.rules import Rules
-from reverie.log.sinks import read_jsonl
-
-ALERTS = ("alerts", "machine_alerts")
-
+from reverie.log.sinks import ALERTS, read_jsonl
 
 PLAIN_WIDTH = 80
 
