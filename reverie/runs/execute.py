@@ -15,7 +15,7 @@ from reverie.core.errors import ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
-from reverie.log.progress import quiet_progress, shown_in
+from reverie.log.progress import progress, quiet_progress, shown_in
 from reverie.log.rules import Rules
 from reverie.log.sinks import JsonlSink, cut_back
 from reverie.log.webhook import make_webhook
@@ -101,7 +101,8 @@ class Execution:
         stack.callback(session.close)
         checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
         if checkpoint is not None:
-            load_checkpoint(checkpointer, checkpoint)
+            with progress("reading the checkpoint"):
+                load_checkpoint(checkpointer, checkpoint)
         else:
             load_initial_weights(session.algorithm, self.folder.path)
         return checkpointer
