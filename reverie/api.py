@@ -73,12 +73,15 @@ def _make_config(
     from reverie.config.build import check_episodes_end, check_sources, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
+    from reverie.config.debug import prepare_debug
     from reverie.config.resolve import resolve_auto, set_budget
     from reverie.config.validate import load_config
+    from reverie.training.machine import is_debugged
 
     words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
     composed = compose(spec, words)
     require_phases(composed, spec)
+    prepare_debug(composed, is_debugged())
     if steps is not None:
         composed.tree = set_budget(composed.tree, steps, composed.sources)
     config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)
@@ -105,6 +108,7 @@ def train(
     ``init_from`` names a run whose weights are taken over where their names match ``init_pattern``.
     """
     from reverie import backend
+    from reverie.config.debug import debug_notes
     from reverie.config.files import config_to_yaml
     from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
@@ -127,7 +131,7 @@ def train(
     execution = Execution(config, folder, quiet)
     try:
         with lock_run(folder.path):
-            execution.start(notes=tuple(weights.lines()) if weights is not None else ())
+            execution.start(notes=(*debug_notes(composed), *(weights.lines() if weights is not None else ())))
     except OutOfMemoryError as error:
         execution = resume_in_smaller_parts(folder, error, quiet)
     return Run(folder.path, execution.state, execution.exit_code)

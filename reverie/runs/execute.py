@@ -139,7 +139,7 @@ class Execution:
             for line in report_lines(examine_session(session, self.folder.path, probe)):
                 self.console.say(line)
         if is_debugged() and not config.debug:
-            self.console.say("A debugger is attached; --debug keeps the envs in this process and looks closer.")
+            self.console.say("A debugger is attached; this is no debug run all the same (debug: false in its config).")
         title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
         self.console.start(title, step_budget(config.phases))
 

@@ -32,7 +32,7 @@ from reverie.runs.folder import RunFolder, git_commit, machine, versions
 from reverie.runs.history import config_path_before, read_history
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
-from reverie.training.orchestrator import Orchestrator
+from reverie.training.orchestrator import CyclePart, Orchestrator
 from reverie.training.session import Session
 
 COMPARED_LOGS = ("metrics", "scores", "alerts")
@@ -121,7 +121,7 @@ def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment, tas
         else:
             load_initial_weights(session.algorithm, folder.path)
         goal = segment.end.read("scheduler")  # once: evaluations ask at each of their steps whether to stop
-        parts = [shelf, _Watch(task, segment)]
+        parts: list[CyclePart] = [shelf, _Watch(task, segment)]
         Orchestrator(session, evaluator, parts, lambda: _is_at(session, segment.end.counters, goal)).run()
         logs.sync()
         states = {name: part.state() for name, part in checkpointer.parts().items()}
