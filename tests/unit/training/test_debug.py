@@ -205,7 +205,8 @@ def test_a_debugger_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sys, "monitoring", None, raising=False)
     for tracer, is_one in (
-        (None, False), (trace, False), (bdb.Bdb().trace_dispatch, True), (type("Own", (bdb.Bdb,), {})().trace_dispatch, True),
+        (None, False), (trace, False), (bdb.Bdb().trace_dispatch, True),
+        (type("Own", (bdb.Bdb,), {})().trace_dispatch, True),
         (Trace(trace=1).globaltrace, False), (SimpleNamespace(__module__="coverage"), False),
     ):  # fmt: skip
         monkeypatch.setattr(sys, "gettrace", lambda tracer=tracer: tracer)
