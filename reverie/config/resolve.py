@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reverie.config.fields import fill_defaults
+from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree, join_path, leaves, put
 from reverie.config.validate import load_config, load_part
 from reverie.core import registry
@@ -19,6 +20,8 @@ from reverie.core.schedule import LINEAR, expand_linear
 from reverie.envs.config import EnvConfig
 from reverie.training.phases import Phase, flatten_phases
 
+KEEP_OBSERVATIONS = ("action_repeat", "time_limit", "reward_clip")
+"""Wrappers that leave observations as they are."""
 LOG_LINES = 200
 """How many lines of metrics a run writes unless it says otherwise."""
 CHECKPOINTS = 20
@@ -73,7 +76,7 @@ def can_film(env: EnvConfig) -> bool:
 
 
 def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
-    """The half that looks at no machine: horizon, schedules, how often metrics are written."""
+    """The half that looks at no machine: horizon, schedules, how often metrics are written, stacks of frames."""
     config = load_config(tree, sources)  # from here on the values have the right shapes
     tree = copy.deepcopy(fill_defaults(tree))
     budget = step_budget(config.phases)
@@ -81,10 +84,20 @@ def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tre
     _expand_schedules(tree)
     tree["log"]["every_steps"] = config.log.every_steps or round_up(max(1, budget // LOG_LINES))
     tree["checkpoint"]["every_steps"] = config.checkpoint.every_steps or round_up(max(1, budget // CHECKPOINTS))
+    for buffer in tree["buffers"].values():
+        if "stacked_frames" in buffer and buffer["stacked_frames"] is None:
+            buffer["stacked_frames"] = _frames_of_stacks(config)
     updates = update_budget(config.phases)
     if updates and not config.checkpoint.every_updates:  # phases without env steps would never be saved
         tree["checkpoint"]["every_updates"] = round_up(max(1, updates // CHECKPOINTS))
     return tree
+
+
+def _frames_of_stacks(config: RunConfig) -> int:
+    """Of how many frames observations are stacks for sure when they reach a buffer; normalised ones are no longer."""
+    wrappers = [wrapper for wrapper in config.env.wrappers if wrapper.kind not in KEEP_OBSERVATIONS]
+    is_stack = wrappers and wrappers[-1].kind == "frame_stack" and config.normaliser.observation == "off"
+    return int(getattr(wrappers[-1], "frames", 1)) if is_stack else 1
 
 
 def step_budget(phases: tuple[Phase, ...]) -> int:

@@ -75,8 +75,9 @@ class ReplayBuffer:
         """Rows over all envs below which nothing is sampled."""
         sampler: Annotated[ComponentConfig, Component("sampler")] = UniformSampler.Config()
         """How samples are drawn: uniform, prioritised, recency, online or a mixture of them."""
-        stacked_frames: int = Field(1, ge=1)
-        """The frames of the frame_stack wrapper, if there is one around the env: then each is stored only once."""
+        stacked_frames: int | None = Field(None, ge=1)
+        """Of how many frames observations are stacks: then each is stored only once. Empty: as many as the frame_stack
+        wrapper says, if it is the last to change observations; it is decided when a run is created."""
 
         source: str | None = None
         """Data that fill the buffer before training: the folder of a dataset, or minari:NAME."""
@@ -89,12 +90,17 @@ class ReplayBuffer:
                 raise ValueError("min_rows must not be above capacity, or nothing is ever sampled")
             return self
 
+        @property
+        def frames(self) -> int:
+            """1 where observations are stored as they are."""
+            return self.stacked_frames or 1
+
     def __init__(self, config: Config, specs: Specs, num_envs: int, store: ChunkStore | None = None) -> None:
         """``store`` is where rows go if the config's storage is disk."""
         self.config = config
         self.specs = specs
         self.num_envs = num_envs
-        self._stored_specs = single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
+        self._stored_specs = single_frames(specs, config.frames) if config.frames > 1 else specs
         self._stacked = [
             key for key, spec in self._stored_specs.observations.items() if spec != specs.observations[key]
         ]
@@ -123,7 +129,7 @@ class ReplayBuffer:
         """
         row = {"valid": np.ones(self.num_envs, bool), **row}
         for key in self._stacked:
-            row[key] = take_newest_frame(key, row, self.config.stacked_frames)
+            row[key] = take_newest_frame(key, row, self.config.frames)
         notes = {key: row.pop(key) for key in list(row) if key.startswith(NOTE)}
         dropped = self.rows.append(row)
         self._usage.added += self.num_envs
@@ -219,7 +225,7 @@ class ReplayBuffer:
         specs, num_envs, extras, annotations, _ = expected
         chunk_steps, num_chunks = _chunks(config, num_envs)
         chunk_rows = chunk_steps * num_envs
-        stored = single_frames(specs, config.stacked_frames) if config.stacked_frames > 1 else specs
+        stored = single_frames(specs, config.frames) if config.frames > 1 else specs
         notes = {key: array for key, array in extras.items() if key.startswith(NOTE)}
         extras = {key: array for key, array in extras.items() if key not in notes}
         observed = row_bytes(stored, extras) + np.dtype(bool).itemsize  # valid
@@ -253,7 +259,7 @@ class ReplayBuffer:
 
     def _make_span(self, read: Transitions | Window) -> Span:
         """The rows of a sample; transitions may be cut short by the end of their episode, to one step at least."""
-        history = self.config.stacked_frames - 1
+        history = self.config.frames - 1
         if isinstance(read, Transitions):
             return Span(0, read.n, read.n - 1, history=history)
         if read.pad_before + read.pad_after >= read.length:
@@ -288,7 +294,7 @@ class ReplayBuffer:
         batch = self.rows.gather(ids, [key for key in self.rows.keys if key not in self._stacked])
         slides = span.is_within_episode and not is_padded
         stack = slide_stacks if slides else gather_stacks
-        batch |= stack(self.rows, ids, self._stacked, self.config.stacked_frames)
+        batch |= stack(self.rows, ids, self._stacked, self.config.frames)
         return batch | self.annotations.gather(ids)
 
 

@@ -78,7 +78,6 @@ class NumpyEncoder:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder, self.has_images = encoder, bool(encoder.image_keys)
-        self.is_pressed = encoder.is_pressed
         if not self.has_images:
             self.inputs, self.layers = NumpyInput(encoder.inputs), NumpyChain(*encoder.layers)
 
@@ -88,5 +87,8 @@ class NumpyEncoder:
             rows = backend.to_tensors({key: now[key][:, None] for key in keys})
             tokens: Array = self.encoder(rows)[:, 0].numpy()
             return tokens
-        x = self.inputs(now)
-        return self.layers(np.copysign(np.log1p(np.abs(x)), x) if self.is_pressed else x)
+        x, count = self.inputs(now), self.encoder.num_pressed
+        if count:
+            pressed = np.copysign(np.log1p(np.abs(x[:, :count])), x[:, :count])
+            x = pressed if count == x.shape[1] else np.concatenate([pressed, x[:, count:]], axis=1)
+        return self.layers(x)

@@ -177,10 +177,12 @@ class Encoder(nn.Module):
         super().__init__()
         images, others = split_observations(observations)
         self.image_keys, self.other_keys = list(images), list(others)
-        self.is_pressed = config.symlog
+        self.num_pressed = 0
+        """How many numbers of the vectors symlog presses: all but the zeros and ones that stand for indices."""
         self.width = 0
         if others:
             self.inputs = VectorInput(others)
+            self.num_pressed = self.inputs.plain_width if config.symlog else 0
             self.layers = make_dense(self.inputs.width, config.units, config.layers)
             self.width += config.units
         if images:
@@ -200,8 +202,8 @@ class Encoder(nn.Module):
         return tokens.view(*rows["is_first"].shape, -1)
 
     def _vectors(self, flat: Tensors) -> Tensor:
-        vectors = self.inputs(flat)
-        return self.layers(symlog(vectors) if self.is_pressed else vectors)
+        vectors, count = self.inputs(flat), self.num_pressed
+        return self.layers(torch.cat([symlog(vectors[:, :count]), vectors[:, count:]], 1) if count else vectors)
 
 
 class Decoder(nn.Module):

@@ -43,6 +43,8 @@ class VectorInput(nn.Module):
         self.index_keys = list(indices)
         self.one_hot = nn.ModuleList([OneHot(spec.classes) for spec in indices.values()])
         self.bytes = {key for key, spec in observations.items() if spec.dtype == "uint8"}
+        self.plain_width = sum(observations[key].size for key in self.plain)
+        """The floats, which come first."""
         self.width = sum(spec.size for spec in observations.values())
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tensor:

@@ -56,7 +56,7 @@ class StoredRows:
     @property
     def stacked(self) -> dict[str, int]:
         """Observations of which only the newest frame is stored, and how many make a stack."""
-        frames: int = getattr(self.buffer, "stacked_frames", 1)
+        frames: int = getattr(self.buffer, "frames", 1)
         stacks = {
             key: frames for key, spec in self.specs.observations.items() if spec.kind != "discrete" and spec.shape
         }

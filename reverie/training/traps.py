@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from reverie.config.presets import find_in_folder
+from reverie.config.compose import compose
 from reverie.config.schema import RunConfig
+from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
 from reverie.core.specs import Specs
 from reverie.envs.make import make_env
@@ -19,6 +19,7 @@ from reverie.training.probe import Measured, learning_phase
 LARGE_OBSERVATION = 100.0
 FAR = 10.0
 """How many times the preset's amount of updates counts as far from it."""
+UPDATE_AMOUNTS = ("updates_per_step", "updates", "train_ratio")
 TINY_PARAMETERS = 200_000
 BRIEF_SECONDS = 60.0
 """Evaluations that take no longer than this in all disturb nobody."""
@@ -85,8 +86,8 @@ def unusual_updates(facts: Facts) -> str | None:
     own, usual = update_rate(facts.config, facts.measured), preset_rate(facts.config, facts.measured)
     if own is None or usual is None or 1 / FAR < own / usual < FAR:
         return None
-    kind = facts.config.algorithm.kind
-    return f"{own:.3g} updates per env step, where the preset of {kind} has {usual:.3g}: set updates_per_step={usual:g}"
+    fix = _amount_for(facts.config, usual / own)
+    return f"{own:.3g} updates per env step, where the preset has {usual:.3g}: {fix}"
 
 
 def tiny_network_on_gpu(facts: Facts) -> str | None:
@@ -129,16 +130,31 @@ TRAPS: tuple[Callable[[Facts], str | None], ...] = (
 
 def update_rate(config: RunConfig, measured: Measured) -> float | None:
     """Updates per env step of the phase that learns longest; None where an update reads all that was collected."""
-    phase = learning_phase(config)
-    return _rate(phase.hooks, measured)
+    return _rate(learning_phase(config).hooks, measured)
 
 
 def preset_rate(config: RunConfig, measured: Measured) -> float | None:
-    """The same of the algorithm's own preset."""
-    preset = find_in_folder("algo", config.algorithm.kind)
-    phases: list[Mapping[str, Any]] = (preset.body.get("phases") or []) if preset else []
-    rates = [_rate(tuple(Hook.model_validate(hook) for hook in phase.get("hooks", ())), measured) for phase in phases]
-    return next((rate for rate in rates if rate is not None), None)
+    """The same of the preset for this algorithm on this env, or else of the algorithm's own."""
+    try:
+        return update_rate(load_config(compose(f"{config.env.id}:{config.algorithm.kind}").tree), measured)
+    except ConfigError:  # a class of one's own, or an env that a preset does not fit
+        return None
+
+
+def _amount_for(config: RunConfig, factor: float) -> str:
+    """What to type for so many times the updates."""
+    phase = learning_phase(config)
+    amounts = [
+        (f"hooks.{place}.{hook.name}.{name}", getattr(hook, name))
+        for place, hook in enumerate(phase.hooks)
+        for name in UPDATE_AMOUNTS
+        if getattr(hook, name) is not None
+    ]
+    if not amounts or phase not in config.phases:
+        return f"do {factor:.2g} times as many"
+    (key, amount), *_ = amounts
+    wanted = max(1, round(amount * factor)) if isinstance(amount, int) else amount * factor
+    return f"set phases.{config.phases.index(phase)}.{key}={wanted:g}"
 
 
 def _rate(hooks: tuple[Hook, ...], measured: Measured) -> float | None:

@@ -34,6 +34,13 @@ def test_every_shipped_variant_is_a_valid_run(spec: str) -> None:
     assert step_budget(config.phases) == config.horizon_steps > 0
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "sac", "reinforce", "dreamer", "ppo", "qlearning"])
+@pytest.mark.parametrize("env", SHIPPED)
+def test_every_algorithm_starts_from_its_own_values_where_nothing_was_tuned(env: str, algorithm: str) -> None:
+    composed = compose(f"{env}:{algorithm}", [])
+    check_config(load_config(resolve_numbers(composed.tree, composed.sources), composed.sources), composed.sources)
+
+
 SIZES = [name for name in presets.preset_names() if name.startswith("size/")]
 MODEL_SIZES = [name for name in SIZES if "**.deter" in presets.find_preset(name).body]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 
 import pytest
 
 from reverie.api import make_config
+from reverie.config.compose import compose
 from reverie.config.resolve import resolve_auto, resolve_numbers, round_up, set_budget
 from reverie.config.tree import Tree
 from reverie.core.errors import ConfigError
@@ -97,6 +99,23 @@ def test_the_machine_is_asked_only_for_what_is_auto(toy_tree: Make, monkeypatch:
     tree = resolve_auto(toy_tree("backend.device=cpu", "env.vector=sync"))
     assert (tree["backend"]["device"], tree["env"]["vector"]) == ("cpu", "sync")
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "frames"),
+    [
+        ("env.wrappers=[{kind: frame_stack, frames: 3}]", 3),
+        ("env.wrappers=[frame_stack, {kind: action_repeat, repeats: 2}, {kind: time_limit, steps: 9}]", 4),
+        ("env.wrappers=[frame_stack, {kind: mask_observation, keep: [0]}]", 1),
+        ("env.wrappers=[frame_stack] normaliser.observation=rolling", 1),
+        ("env.wrappers=[frame_stack] buffers.main.stacked_frames=1", 1),
+        ("env.num_envs=1", 1),
+    ],
+)
+def test_stacked_frames_are_those_of_the_wrapper(words: str, frames: int) -> None:
+    given = re.split(r" (?=\S+=)", words)
+    composed = compose("CartPole-v1:dqn", given)
+    assert resolve_numbers(composed.tree, composed.sources)["buffers"]["main"]["stacked_frames"] == frames
 
 
 def test_resolving_twice_changes_nothing(toy_tree: Make) -> None:

@@ -58,6 +58,21 @@ def test_everything_that_is_seen_is_decoded_in_its_own_form(kind: str) -> None:
         assert value.dtype == rows[key].dtype
 
 
+def test_symlog_presses_numbers_and_leaves_indices_alone() -> None:
+    number, index = ObservationSpec((2,), "float32", "vector"), ObservationSpec((), "int64", "discrete", (3,))
+    model = make_model(Specs({"index": index, "number": number}, DISCRETE))
+    seen = []
+    model.encoder.layers.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    model.encoder(
+        {
+            "number": torch.tensor([[[9.0, -1.0]]]),
+            "index": torch.tensor([[2]]),
+            "is_first": torch.zeros(1, 1, dtype=torch.bool),
+        }
+    )
+    assert seen[0].tolist() == [pytest.approx([math.log(10), -math.log(2), 0, 0, 1])]
+
+
 def test_reconstruction_is_a_sum_over_all_that_is_seen() -> None:
     specs = Specs(OBSERVATIONS["mixed"], DISCRETE)
     model = make_model(specs)
