@@ -16,7 +16,7 @@ from reverie.core.errors import ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
-from reverie.log.progress import quiet_progress, shown_in
+from reverie.log.progress import progress, quiet_progress, shown_in
 from reverie.log.rules import Rules
 from reverie.log.sinks import JsonlSink, cut_back
 from reverie.log.webhook import make_webhook
@@ -103,7 +103,8 @@ class Execution:
         stack.callback(session.close)
         checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
         if checkpoint is not None:
-            load_checkpoint(checkpointer, checkpoint)
+            with progress("reading the checkpoint"):
+                load_checkpoint(checkpointer, checkpoint)
         else:
             load_initial_weights(session.algorithm, self.folder.path)
         return checkpointer
@@ -140,7 +141,7 @@ class Execution:
             for line in report_lines(examine_session(session, self.folder.path, probe)):
                 self.console.say(line)
         if is_debugged() and not config.debug:
-            self.console.say("A debugger is attached; --debug keeps the envs in this process and looks closer.")
+            self.console.say("A debugger is attached; this is no debug run all the same (debug: false in its config).")
         title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
         self.console.start(title, step_budget(config.phases))
 

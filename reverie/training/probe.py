@@ -20,6 +20,7 @@ from reverie.core.contracts import Buffer
 from reverie.core.rng import derive_seed, make_generator
 from reverie.core.types import Mode, Row, observation_keys
 from reverie.envs.make import num_workers
+from reverie.log.progress import progress
 from reverie.training.phases import Phase, flatten_phases
 from reverie.training.session import Session
 
@@ -64,7 +65,11 @@ def measure(config: RunConfig, make_session: Callable[[RunConfig], Session]) -> 
     started = time.perf_counter()
     measured = Measured()
     try:
-        with untouched_generators(), closing(make_session(probe_config(config))) as session:
+        with (
+            progress("trying how fast the run will be"),
+            untouched_generators(),
+            closing(make_session(probe_config(config))) as session,
+        ):
             _try(session, config, measured)
     except Exception as error:
         measured.problem = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
