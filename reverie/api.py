@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from reverie.core import registry
-from reverie.core.errors import OutOfMemoryError
+from reverie.core.errors import ConfigError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from reverie.config.compose import Composed
@@ -108,7 +108,7 @@ def train(
     from reverie.config.files import config_to_yaml
     from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
-    from reverie.runs.folder import create_run, find_run, removed_if_unwritable
+    from reverie.runs.folder import create_run, find_run, remove_unstarted, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
     from reverie.runs.resume import resume_in_smaller_parts
@@ -130,6 +130,9 @@ def train(
             execution.start(notes=tuple(weights.lines()) if weights is not None else ())
     except OutOfMemoryError as error:
         execution = resume_in_smaller_parts(folder, error, quiet)
+    except ConfigError:
+        remove_unstarted(folder)
+        raise
     return Run(folder.path, execution.state, execution.exit_code)
 
 
@@ -295,7 +298,6 @@ def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = 
 
     ``names`` are runs or patterns such as ``CartPole*``; none means the last run. ``out`` is another place.
     """
-    from reverie.core.errors import ConfigError
     from reverie.runs.report.choose import choose_runs, default_out
     from reverie.runs.report.write import report_run, report_runs
 

@@ -80,6 +80,12 @@ def removed_if_unwritable(path: Path) -> Iterator[None]:
         raise _cannot_write(path.parent, error) from error
 
 
+def remove_unstarted(folder: RunFolder) -> None:
+    """Delete a new run whose config turned out wrong while its parts were made; one that has started stays."""
+    if folder.status()["state"] == "created":
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
 def find_run(name: str, runs_dir: Path | None = None) -> Path:
     """The folder of a run: a path, its name, a unique beginning of it, ``@last`` or ``@best``."""
     runs_dir = runs_dir or DEFAULT_RUNS_DIR

@@ -113,3 +113,20 @@ def test_errors_are_raised_with_their_fix(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no runs"):
         reverie.load(runs_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_that_is_found_wrong_while_things_are_built_leaves_no_run(tmp_path: Path) -> None:
+    words = ["algorithm.network={kind: tests.contracts.test_networks.NoFeatures}", "env.vector=sync"]
+    with pytest.raises(ConfigError, match="NoFeatures"):
+        reverie.train("CartPole-v1:ppo", *words, runs_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_that_is_found_wrong_later_leaves_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("found late")
+
+    monkeypatch.setattr("reverie.training.orchestrator.Orchestrator.run", refuse)
+    with pytest.raises(ConfigError, match="found late"):
+        reverie.train("CartPole-v1:ppo", *TINY, steps=64, runs_dir=tmp_path)
+    assert reverie.find("@last", tmp_path).state == "failed"
