@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
-from reverie.core.errors import RunError
+from reverie.core.errors import ReverieError, RunError
 from reverie.envs.episode import make_action_map
 from reverie.envs.make import make_env
 from reverie.policy import Agent, Policy
@@ -175,6 +176,8 @@ def test_an_agent_follows_one_episode_after_the_other(session: Session) -> None:
         ended = False
         while not ended:
             observation, _, ended, _, _ = env.step(agent.act(observation))
+    with pytest.raises(ReverieError, match="of 1 envs, and now sees 3"):
+        agent.act(np.stack([observation] * 3))
     with pytest.raises(AssertionError, match="another number of rows"):
         agent.act(env.reset(seed=5)[0])  # without a reset of the agent
 
