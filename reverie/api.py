@@ -70,6 +70,7 @@ def _make_config(
     spec: str, presets_and_overrides: Sequence[str], seed: int | None, steps: int | None
 ) -> tuple[RunConfig, Composed]:
     """The config, and the values that it was made of with their sources."""
+    from reverie import backend
     from reverie.config.build import check_episodes_end, check_sources, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
@@ -84,6 +85,7 @@ def _make_config(
     config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)
     check_config(config, composed.sources)
     config = choose_storage(choose_network(config))
+    backend.check_device(config.backend.device)
     check_episodes_end(config)
     check_sources(config)
     return config, composed
@@ -104,7 +106,6 @@ def train(
     ``steps`` is another budget in env steps. The run's folder, metrics and policies are in what is returned.
     ``init_from`` names a run whose weights are taken over where their names match ``init_pattern``.
     """
-    from reverie import backend
     from reverie.config.files import config_to_yaml
     from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
@@ -116,7 +117,6 @@ def train(
     from reverie.training.preflight import check_start
 
     config, composed = _make_config(spec, presets_and_overrides, seed, steps)
-    backend.check_device(config.backend.device)  # before there is a folder that nothing can be trained in
     check_start(config, make_specs(config.env))
     weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)

@@ -126,6 +126,10 @@ def check_device(name: str) -> torch.device:
     """The torch device of that name, if this machine has it."""
     try:
         chosen = torch.device(name)
+    except RuntimeError as error:
+        fix = "Write cpu, cuda, cuda:0 (a GPU by its number) or mps."
+        raise ConfigError(f"backend.device '{name}' is not the name of a device.", fix) from error
+    try:
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
         fix = "Set backend.device=cpu, or install a torch build for that device."

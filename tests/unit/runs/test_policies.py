@@ -132,6 +132,16 @@ def test_whichever_policy_there_is_is_found(folder: RunFolder, session: Session)
         policy_folder(folder.path, "middle")
 
 
+def test_policies_are_found_without_a_status_that_can_be_read(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    for steps in (90, 100):
+        evaluate(shelf, session, steps, 5.0)
+    (folder.path / "status.json").write_text("{")
+    assert policy_folder(folder.path, "best").name == "best-100"
+    with pytest.raises(RunError, match=rf"status\.json cannot be read.*\n.*reverie resume {folder.name}"):
+        folder.status()
+
+
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp", ".", 5, ["best-1"]])
 def test_a_policy_lies_inside_of_its_run(folder: RunFolder, session: Session, name: Any) -> None:
     session.policy.save(folder.path / "elsewhere", {})
