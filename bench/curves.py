@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images" / "curves"
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "reverie", "axes.spines.top": False, "axes.spines.right": False}
@@ -19,21 +20,27 @@ def read_curve(run: Path) -> tuple[list[int], list[float]]:
 
 
 def draw_curves(spec: str, runs: Sequence[Path], goal: float) -> Path | None:
-    """One line a seed and a dashed one at the goal; nothing if the runs were never evaluated."""
+    """How evaluations went, and a dashed line at the goal; nothing if the runs were never evaluated."""
+    curves = [read_curve(run) for run in runs]
+    return draw(spec, curves, ("env steps", "return"), goal) if any(steps for steps, _ in curves) else None
+
+
+def draw(spec: str, curves: Sequence[tuple[Any, Any]], labels: tuple[str, str], goal: float | None = None) -> Path:
+    """One line a seed; over the logarithm where what is drawn is to be straight there, which has no goal."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    curves = [read_curve(run) for run in runs]
-    if not any(steps for steps, _ in curves):
-        return None
     with matplotlib.rc_context(_SETTINGS):
         figure, axes = pyplot.subplots(figsize=(6, 2.6), layout="constrained")
         for number, (steps, scores) in enumerate(curves, 1):
             axes.plot(steps, scores, linewidth=1.6, label=f"seed {number}")
-        axes.axhline(goal, color="0.5", linestyle="--", linewidth=1, label="to reach")
-        axes.set(title=spec, xlabel="env steps", ylabel="return")
+        if goal is None:
+            axes.set_xscale("log")
+        else:
+            axes.axhline(goal, color="0.5", linestyle="--", linewidth=1, label="to reach")
+        axes.set(title=spec, xlabel=labels[0], ylabel=labels[1])
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.legend(frameon=False, fontsize=8)
         path = FOLDER / f"{re.sub('[^A-Za-z0-9]+', '-', spec).strip('-')}.svg"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.curves import draw_curves
+from bench.curves import draw, draw_curves
 from reverie.core.types import Array
 
 ROOT = Path(__file__).parent.parent
@@ -81,10 +81,13 @@ def mean_return(run: dict[str, str], seed: int) -> float:
 
 def regret_fit(run: dict[str, str], seed: int) -> float:
     """How well the regret of a run in one env follows the logarithm of the pulls."""
-    lines = [json.loads(line) for line in (Path(run["path"]) / "scores.jsonl").read_text().splitlines()]
-    pulls = np.cumsum([line["length"] for line in lines])
-    regret = np.cumsum([line["log/regret"] for line in lines])
-    return determination(*log_spaced(pulls, regret))
+    return determination(*log_spaced(*read_regret(Path(run["path"]))))
+
+
+def read_regret(run: Path) -> tuple[Array, Array]:
+    """Pulls and the regret up to each of them."""
+    lines = [json.loads(line) for line in (run / "scores.jsonl").read_text().splitlines()]
+    return np.cumsum([line["length"] for line in lines]), np.cumsum([line["log/regret"] for line in lines])
 
 
 def log_spaced(pulls: Array, regret: Array) -> tuple[Array, Array]:
@@ -212,4 +215,12 @@ def main() -> None:
         rows[spec] = make_row(spec, results)
         print(rows[spec], flush=True)
         PAGE.write_text(make_page(rows, notes))
-        draw_curves(spec, [Path(result.path) for result in results if result.path], TASKS[spec].goal)
+        show(spec, [Path(result.path) for result in results if result.path])
+
+
+def show(spec: str, runs: Sequence[Path]) -> None:
+    """The picture for the docs."""
+    if TASKS[spec].measure is regret_fit:
+        draw(spec, [read_regret(run) for run in runs], ("pulls", "regret"))
+    else:
+        draw_curves(spec, runs, TASKS[spec].goal)

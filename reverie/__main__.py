@@ -1,5 +1,17 @@
-"""``python -m reverie`` is the ``reverie`` command."""
+"""``python -m reverie`` and the ``reverie`` command."""
 
-from reverie.cli.main import run
+import sys
 
-run()
+
+def main() -> None:
+    try:
+        from reverie.cli.main import run  # only here, so that Ctrl-C while it is loaded is no stack trace
+
+        run()
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -74,12 +74,15 @@ def _make_config(
     from reverie.config.build import check_episodes_end, check_sources, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
+    from reverie.config.debug import prepare_debug
     from reverie.config.resolve import resolve_auto, set_budget
     from reverie.config.validate import load_config
+    from reverie.training.machine import is_debugged
 
     words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
     composed = compose(spec, words)
     require_phases(composed, spec)
+    prepare_debug(composed, is_debugged())
     if steps is not None:
         composed.tree = set_budget(composed.tree, steps, composed.sources)
     config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)
@@ -106,6 +109,7 @@ def train(
     ``steps`` is another budget in env steps. The run's folder, metrics and policies are in what is returned.
     ``init_from`` names a run whose weights are taken over where their names match ``init_pattern``.
     """
+    from reverie.config.debug import debug_notes
     from reverie.config.files import config_to_yaml
     from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
@@ -127,7 +131,7 @@ def train(
     execution = Execution(config, folder, quiet)
     try:
         with lock_run(folder.path):
-            execution.start(notes=tuple(weights.lines()) if weights is not None else ())
+            execution.start(notes=(*debug_notes(composed), *(weights.lines() if weights is not None else ())))
     except OutOfMemoryError as error:
         execution = resume_in_smaller_parts(folder, error, quiet)
     except ConfigError:
@@ -169,13 +173,15 @@ def verify(
     segments: Literal["last", "first", "all"] = "last",
     runs_dir: str | Path = "runs",
     trust: bool = False,
+    quiet: bool = True,
 ) -> list[Verdict]:
     """Train a part of a run again and compare every bit; each segment's verdict says ``is_reproduced``."""
+    from reverie.log.progress import quiet_progress
     from reverie.runs.folder import RunFolder, find_run
     from reverie.runs.verify import verify_run
 
     folder = RunFolder(find_run(name, Path(runs_dir)))
-    with trusting(trust):
+    with trusting(trust), quiet_progress(quiet):
         return list(verify_run(folder, segments))
 
 
@@ -249,12 +255,14 @@ def record(
     max_frames: int | None = None,
     runs_dir: str | Path = "runs",
     trust: bool = False,
+    quiet: bool = True,
 ) -> Recording:
     """Film episodes of a run's policy; the file's ``path`` and the ``returns`` are in what is returned.
 
     ``which`` is best, final or the env steps of a checkpoint. ``out`` ends with .mp4 (which needs the extra video) or
     .gif; without it the file goes to the run's folder of videos. ``seed`` chooses other episodes than evaluations had.
     """
+    from reverie.log.progress import quiet_progress
     from reverie.runs.folder import find_run, refuse_links
     from reverie.runs.record import Cast, choose_path, record_file
 
@@ -262,7 +270,7 @@ def record(
     path = choose_path(run / "videos", f"record-{which}", Path(out) if out else None, gif)
     if out is None and not trust:
         refuse_links(run)
-    with trusting(trust):
+    with trusting(trust), quiet_progress(quiet):
         cast = Cast.of_run(run, which, seed, sample)
         return record_file(cast, path, episodes, fps, max_frames)
 
@@ -277,27 +285,30 @@ def foresee(
     out: str | Path | None = None,
     runs_dir: str | Path = "runs",
     trust: bool = False,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """Let a run's world model foresee fresh episodes; writes videos and pictures, and returns the errors.
 
     Every dream goes ``steps`` steps ahead with the actions that are really done; there are ``dreams`` of them in each
     of ``envs`` envs. What is not given is as in the run's evaluations.
     """
+    from reverie.log.progress import quiet_progress
     from reverie.runs.folder import find_run, refuse_links
     from reverie.runs.foresee import Wanted, foresee_run
 
     run = find_run(name, Path(runs_dir))
     if out is None and not trust:
         refuse_links(run)
-    with trusting(trust):
+    with trusting(trust), quiet_progress(quiet):
         return foresee_run(run, Wanted(which, seed, steps, dreams, envs, Path(out) if out else None))
 
 
-def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = None) -> Path:
+def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = None, quiet: bool = True) -> Path:
     """Write a report of one run (into its folder) or a comparison of several; the path of the page.
 
     ``names`` are runs or patterns such as ``CartPole*``; none means the last run. ``out`` is another place.
     """
+    from reverie.log.progress import quiet_progress
     from reverie.runs.report.choose import choose_runs, default_out
     from reverie.runs.report.write import report_run, report_runs
 
@@ -305,9 +316,10 @@ def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = 
     target = None if out is None else Path(out)
     if target is not None and target.suffix != ".html":
         raise ConfigError(f"The page '{target}' should end in .html; the text beside it will end in .md.")
-    if len(paths) == 1:
-        return report_run(paths[0], target)
-    return report_runs(paths, target or default_out(paths, Path(runs_dir)))
+    with quiet_progress(quiet):
+        if len(paths) == 1:
+            return report_run(paths[0], target)
+        return report_runs(paths, target or default_out(paths, Path(runs_dir)))
 
 
 def export_data(
@@ -317,13 +329,15 @@ def export_data(
     buffer: str = "main",
     runs_dir: str | Path = "runs",
     trust: bool = False,
+    quiet: bool = True,
 ) -> Path:
     """Write the replay of a run, or a dataset of ours, as a dataset; where it lies."""
     from reverie.data.dataset import DESCRIPTION, read_dataset
+    from reverie.log.progress import quiet_progress
     from reverie.runs.datasets import export_dataset, export_run
     from reverie.runs.folder import find_run
 
-    with trusting(trust):
+    with trusting(trust), quiet_progress(quiet):
         if (Path(target) / DESCRIPTION).exists():
             return export_dataset(read_dataset(Path(target)), Path(out), form)
         return export_run(find_run(target, Path(runs_dir)), Path(out), form, buffer)
@@ -339,23 +353,28 @@ def record_data(
     seed: int = 0,
     runs_dir: str | Path = "runs",
     trust: bool = False,
+    quiet: bool = True,
 ) -> Path:
     """Write fresh episodes of a run's policy as a dataset, or of an env if ``random``; where it lies."""
     from reverie.envs.catalogue import find_env_config
+    from reverie.log.progress import quiet_progress
     from reverie.runs.datasets import Player
     from reverie.runs.folder import find_run
 
-    if random:
-        return Player.of_chance(find_env_config(target)).record(episodes, seed, Path(out))
-    with trusting(trust):
-        return Player.of_run(find_run(target, Path(runs_dir)), which, sample).record(episodes, seed, Path(out))
+    with quiet_progress(quiet):
+        if random:
+            return Player.of_chance(find_env_config(target)).record(episodes, seed, Path(out))
+        with trusting(trust):
+            return Player.of_run(find_run(target, Path(runs_dir)), which, sample).record(episodes, seed, Path(out))
 
 
-def describe_data(source: str) -> dict[str, Any]:
+def describe_data(source: str, quiet: bool = True) -> dict[str, Any]:
     """What is in a dataset: episodes, rows, returns, columns."""
+    from reverie.log.progress import quiet_progress
     from reverie.runs.datasets import describe
 
-    return describe(source)
+    with quiet_progress(quiet):
+        return describe(source)
 
 
 def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:

@@ -63,7 +63,7 @@ class DQNConfig(ComponentConfig):
     dueling: bool = False
     """Split values into that of the state and the advantage of each action."""
     noisy: bool = False
-    """Explore by learned noise in the last layers; set epsilon to 0 with it."""
+    """Explore by learned noise in the layers of the head; set epsilon to 0 with it."""
     head: Annotated[ComponentConfig, Component("q_head")] = ScalarHead.Config()
     """What is learnt per action: scalar, categorical or quantile."""
     epsilon: Rate = constant(0.05)
@@ -131,7 +131,7 @@ class NumpyQNetworks:
 
 def has_numpy_form(network: QNetwork) -> bool:
     head = network.head
-    is_simple = isinstance(head, ScalarHead) and head.value is None and not network.noisy_layers
+    is_simple = isinstance(head, ScalarHead) and head.value is None and isinstance(head.advantage, nn.Linear)
     return is_simple and is_plain_mlp(network.trunk)
 
 
@@ -197,6 +197,7 @@ class DQN:
         loss, chosen, norm, losses = learn(n_step_transitions(batch, self.config.gamma), clock, rng)
         self._move_target(clock)
         metrics = {"loss": loss, "value": chosen, "grad_norm": norm, "epsilon": self.config.epsilon.at(clock)}
+        metrics |= self.optimizer.due_norms({"trunk": [self.online.trunk], "head": [self.online.head]}, norm)
         return Update(metrics, 1, self._priorities(batch, losses))
 
     def _learn(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:

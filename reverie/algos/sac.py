@@ -178,6 +178,7 @@ class SAC:
             "loss": critic_loss + actor_loss, "critic_loss": critic_loss, "actor_loss": actor_loss,
             "entropy": entropy, "temperature": self.temperature(), "value": value,
             "grad_norm_actor": actor_norm, "grad_norm_critic": critic_norm,
+            **self.critic_optimizer.due_norms({"trunk": [self.critics.encoder]}, critic_norm),
         }  # fmt: skip
         return metrics, torch.cat(surprise).cpu().numpy()
 

@@ -33,7 +33,7 @@ def export_command(
     """
     from reverie import api
 
-    path = api.export_data(target, out, form, buffer, runs_dir, trust)
+    path = api.export_data(target, out, form, buffer, runs_dir, trust, quiet=as_json)
     _report(path, as_json)
 
 
@@ -57,7 +57,7 @@ def record_command(
     """
     from reverie import api
 
-    path = api.record_data(target, out, episodes, random, policy, sample, seed, runs_dir, trust)
+    path = api.record_data(target, out, episodes, random, policy, sample, seed, runs_dir, trust, quiet=as_json)
     _report(path, as_json)
 
 
@@ -71,13 +71,13 @@ def info_command(
     """
     from reverie import api
 
-    _show(api.describe_data(source), as_json)
+    _show(api.describe_data(source, quiet=as_json), as_json)
 
 
 def _report(path: Path, as_json: bool) -> None:
     from reverie import api
 
-    _show(api.describe_data(str(path)), as_json)
+    _show(api.describe_data(str(path), quiet=as_json), as_json)
     if not as_json:
         typer.echo(f"Learn from it: reverie train ENV:VARIANT offline buffers.main.source={path}")
 

@@ -47,8 +47,10 @@ def check_command(
     """Look for the usual mistakes in an environment. Ends with code 1 if there is an error."""
     from reverie.envs.catalogue import find_env_config
     from reverie.envs.check import check_env
+    from reverie.log.progress import quiet_progress
 
-    findings = check_env(find_env_config(env, overrides or ()), episodes)
+    with quiet_progress(as_json):
+        findings = check_env(find_env_config(env, overrides or ()), episodes)
     if as_json:
         typer.echo(json.dumps([finding.to_json() for finding in findings], indent=2))
     else:

@@ -33,7 +33,7 @@ def foresee(
     """
     from reverie import api
 
-    found = api.foresee(run, policy, steps, dreams, envs, seed, out, runs_dir, trust)
+    found = api.foresee(run, policy, steps, dreams, envs, seed, out, runs_dir, trust, quiet=as_json)
     typer.echo(json.dumps(found) if as_json else _text(found))
 
 

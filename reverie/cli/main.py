@@ -40,8 +40,6 @@ def run() -> None:
     except ReverieError as error:
         show_error(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def show_error(error: ReverieError) -> None:

@@ -92,7 +92,7 @@ def record(
     """
     from reverie import api
 
-    done = api.record(run, episodes, policy, out, gif, seed, sample, fps, max_frames, runs_dir, trust)
+    done = api.record(run, episodes, policy, out, gif, seed, sample, fps, max_frames, runs_dir, trust, quiet=as_json)
     if as_json:
         typer.echo(json.dumps({"path": str(done.path), "episodes": [take.to_json() for take in done.takes]}))
         return

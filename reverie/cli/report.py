@@ -25,7 +25,7 @@ def report(
     """
     from reverie import api
 
-    page = api.report(*(runs or []), runs_dir=runs_dir, out=out)
+    page = api.report(*(runs or []), runs_dir=runs_dir, out=out, quiet=as_json)
     if as_json:
         typer.echo(json.dumps({"html": str(page), "markdown": str(page.with_suffix(".md"))}))
     else:

@@ -54,7 +54,7 @@ def verify(
     """
     from reverie import api
 
-    verdicts = api.verify(run, segments, runs_dir, trust)
+    verdicts = api.verify(run, segments, runs_dir, trust, quiet=as_json)
     if as_json:
         typer.echo(json.dumps([verdict.to_json() for verdict in verdicts]))
     else:

@@ -41,7 +41,10 @@ def train(
     init_pattern: Annotated[str, typer.Option(metavar="GLOB", help="Which weights --init-from takes, by name.")] = "*",
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Look closely at everything; slow.")] = False,
+    debug: Annotated[
+        bool | None,
+        typer.Option("--debug/--no-debug", help="Look closely at everything, slowly; else only under a debugger."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option(help="Print what would happen and stop.")] = False,
     trust: Trust = False,
     as_json: Json = False,
@@ -50,7 +53,7 @@ def train(
 
     Example: reverie train CartPole-v1:ppo algorithm.gamma=0.99 --seed 1,2,3 --jobs 2
     """
-    words = [*(words or []), *(["debug=true"] if debug else [])]
+    words = [*(words or []), *([] if debug is None else [f"debug={str(debug).lower()}"])]
     words = _with_sweep(words) if resume is None else words
     seeds = _parse_seeds(seed)
     order = Order(spec, words, steps, runs_dir, quiet, as_json, init_from, init_pattern)

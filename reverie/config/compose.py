@@ -20,6 +20,7 @@ from reverie.core.errors import ConfigError, nearest
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+DECIDED = "decided at the start"
 ENV_ARGUMENTS = ("env", "kwargs")
 """Below this the keys are the env's own: a 'kind' there says nothing about components."""
 NUM_ENVS = ("env", "num_envs")

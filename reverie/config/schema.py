@@ -161,7 +161,7 @@ class RunConfig(Config):
     monitor: MonitorConfig = MonitorConfig()
     """What the run is watched for."""
     debug: bool = False
-    """Look closely: envs in this process, anomaly detection, statistics of layers, a profile. Bits may differ."""
+    """Look closely: one env in this process, anomaly detection, statistics of layers, a profile. Bits may differ."""
     video: VideoConfig = VideoConfig()
     """Videos of the best and the last policy."""
     horizon_steps: int = Field(0, ge=0)

@@ -10,6 +10,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import derive_seed
 from reverie.core.types import ARRIVING, Row
 from reverie.data.dataset import DESCRIPTION, read_dataset
+from reverie.log.progress import progress
 
 if TYPE_CHECKING:
     from reverie.core.specs import ActionSpec, Specs
@@ -72,10 +73,11 @@ def read_episodes(text: str, specs: Specs, share: float, held_out: bool) -> Iter
     """The episodes that are held out, or all the others, with what collection would have added of them."""
     source = open_source(text)
     check_fits(source, specs, text)
-    for number, episode in enumerate(source.episodes()):
-        if is_held_out(number, share) == held_out:
-            logs = [key for key in episode if key.startswith("log/")]
-            yield {key: episode[key] for key in (*specs.observations, *ARRIVING, "action", *logs)}
+    with progress(f"reading {text}"):
+        for number, episode in enumerate(source.episodes()):
+            if is_held_out(number, share) == held_out:
+                logs = [key for key in episode if key.startswith("log/")]
+                yield {key: episode[key] for key in (*specs.observations, *ARRIVING, "action", *logs)}
 
 
 def is_held_out(number: int, share: float) -> bool:

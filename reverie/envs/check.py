@@ -21,6 +21,7 @@ from reverie.core.types import Array
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import as_action_list, make_action_map
 from reverie.envs.make import make_env, max_episode_steps_of
+from reverie.log.progress import progress
 
 _LARGE = 100.0
 _COMPARED_STEPS = 200
@@ -47,7 +48,8 @@ def check_env(config: EnvConfig, episodes: int = 3, max_steps: int = 1000) -> li
     """Play a few episodes with random actions and report what is wrong. ``max_steps`` bounds each episode."""
     checker = _Checker(config, episodes, max_steps)
     try:
-        checker.run()
+        with progress(f"trying {config.id}"):
+            checker.run()
     except _Broken:
         pass
     finally:

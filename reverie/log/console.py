@@ -17,10 +17,7 @@ from reverie.log.live import LiveTable, Screen
 from reverie.log.plain import PlainRows
 from reverie.log.progress import Task, is_watched
 from reverie.log.rules import Rules
-from reverie.log.sinks import read_jsonl
-
-ALERTS = ("alerts", "machine_alerts")
-
+from reverie.log.sinks import ALERTS, read_jsonl
 
 PLAIN_WIDTH = 80
 
@@ -32,8 +29,8 @@ class Console:
         self.folder = folder
         self.screen = None if quiet else Screen()
         self.log: TextIO = (folder / "run.log").open("a", encoding="utf-8")
-        self.plain = PlainRows(horizon_steps)
-        self.rules = rules
+        self.rules = rules or Rules()
+        self.plain = PlainRows(horizon_steps, self.rules)
         self.board: Board | None = None
         self.live: LiveTable | None = None
         self.has_told_crash = False
@@ -44,7 +41,7 @@ class Console:
         """From here on a terminal shows a live table, with what the run has recorded so far in it."""
         if self.screen is None or not is_watched():
             return
-        self.board = Board(self.rules or Rules(), budget_steps)
+        self.board = Board(self.rules, budget_steps)
         self.board.title = title
         self._recall()
         self.live = LiveTable(self.screen, self.board, self._lock)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import filter as matching
+from functools import lru_cache
 from typing import Any
+
+from reverie.log.rules import Rules
 
 ROWS = 20
 COLUMNS = (
@@ -13,31 +17,46 @@ COLUMNS = (
     ("return", 10, "collect/return", "{:.1f}"),
     ("evaluate", 10, "evaluate/return_mean", "{:.1f}"),
     ("length", 9, "collect/length", "{:.1f}"),
-    ("loss", 10, "update/loss", "{:.4f}"),
+    ("loss", 10, "loss", "{:.4f}"),
     ("steps/s", 9, "speed/env_steps_per_second", "{:,.0f}"),
 )
 KEYS = tuple(key for _, _, key, _ in COLUMNS)
+LOSSES = "update*/*loss*"
+"""What may stand below ``loss``: the one of a record that the rules hold to be the most important."""
+USUAL_LOSS = "update/loss"
 
 
 class PlainRows:
     """Twenty rows per run and one after each evaluation."""
 
-    def __init__(self, horizon_steps: int) -> None:
+    def __init__(self, horizon_steps: int, rules: Rules) -> None:
         self.every = max(1, horizon_steps // ROWS)
+        self.importance = lru_cache(10_000)(lambda name: rules.style(name).importance)
         self.values: dict[str, Any] = {}
         self.rows = 0
         self.has_header = False
+        self.told_loss = self.loss = USUAL_LOSS
 
     def write(self, kind: str, record: Mapping[str, Any]) -> list[str]:
         """The lines that a record calls for, mostly none."""
         self.values.update({key: record[key] for key in KEYS if key in record})
+        if losses := matching(record, LOSSES):
+            self.loss = max(losses, key=self.importance)
+            self.values["loss"] = record[self.loss]
         due = record["env_steps"] // self.every
         if "evaluate/return_mean" not in record and not (kind == "machine" and due > self.rows):
             return []
         self.rows = due
         header = [] if self.has_header else ["".join(title.rjust(width) for title, width, _, _ in COLUMNS)]
         self.has_header = True
-        return [*header, self._row()]
+        return [*header, *self._name_loss(), self._row()]
+
+    def _name_loss(self) -> list[str]:
+        """A line that says which loss is shown from here on, if it is not the one that everybody expects."""
+        if self.loss == self.told_loss:
+            return []
+        self.told_loss = self.loss
+        return [f"loss: {self.loss}"]
 
     def _row(self) -> str:
         return "".join(

@@ -16,12 +16,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 DELAY_SECONDS = 2.0
+
+Item = TypeVar("Item")
 
 
 class Task:
@@ -36,6 +38,12 @@ class Task:
     def advance(self, amount: float = 1) -> None:
         """So much more is done."""
         self.done += amount
+
+    def count(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The same items; each is done when the next one is asked for."""
+        for item in items:
+            yield item
+            self.advance()
 
     @property
     def share(self) -> float | None:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-KINDS = ("metrics", "scores", "machine", "alerts", "machine_alerts")
+ALERTS = ("alerts", "machine_alerts")
+KINDS = ("metrics", "scores", "machine", *ALERTS)
 
 
 class JsonlSink:

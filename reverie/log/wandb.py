@@ -19,6 +19,7 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.log.loggers import RunInfo
 from reverie.log.media import encode_gif
+from reverie.log.sinks import ALERTS
 
 ID_FILE = "wandb_id.txt"
 NOT_CURVES = ("phase", "time")
@@ -61,7 +62,7 @@ class WandbSink:
         self._run.define_metric("*", step_metric="env_steps")
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        if kind == "alerts":
+        if kind in ALERTS:
             self._run.alert(title=record["rule"], text=record["message"])
         elif kind == "scores":
             named = {"episode/return": record["return"], "episode/length": record["length"]}

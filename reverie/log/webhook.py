@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from reverie.core import registry
 from reverie.core.errors import ConfigError
+from reverie.log.sinks import ALERTS
 
-KINDS = ("alerts", "machine_alerts")
 OWN_NAMES = "REVERIE_"
 """Environment variables whose names begin so are set for Reverie by the user's own word."""
 MOST_WAITING = 100
@@ -42,7 +42,7 @@ class WebhookSink:
         threading.Thread(target=self._post_all, name="webhook", daemon=True).start()
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        if kind in KINDS:
+        if kind in ALERTS:
             try:
                 self._waiting.put_nowait(json.dumps({"run": self.run, **record}).encode())
             except queue.Full:

@@ -22,6 +22,8 @@ from reverie.core.types import State
 
 SMALL = 20_000
 """Up to so many parameters numpy moves them faster than torch's fused kernel."""
+NORMS_EVERY = 50
+"""Steps between two looks at the parts, where an update is one step: a look costs up to a sixth of a small one."""
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
@@ -110,6 +112,13 @@ class FlatOptimizer:
         scale = norm / torch.linalg.vector_norm(self.gradient).clamp(min=1e-12)
         return {f"grad_norm_{name}": scale * torch.as_tensor(square).sqrt() for name, square in squares.items()}
 
+    def due_norms(self, parts: Mapping[str, Sequence[nn.Module]], norm: Any) -> dict[str, Tensor]:
+        """The same at the first step and then now and again, of parts that have something to learn."""
+        if (self.steps - 1) % NORMS_EVERY:
+            return {}
+        learning = {name: modules for name, modules in parts.items() if any(map(_can_learn, modules))}
+        return self.norms_by_part(learning, norm)
+
     def state(self) -> State:
         return {"steps": self.steps, "moments": backend.to_arrays(self.moments)}
 
@@ -117,6 +126,10 @@ class FlatOptimizer:
         self.steps = int(state["steps"])
         for name, values in state["moments"].items():
             self.moments[name].copy_(torch.as_tensor(values))
+
+
+def _can_learn(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
 
 
 class Adam(FlatOptimizer):

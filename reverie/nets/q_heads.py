@@ -43,14 +43,20 @@ class NoisyLinear(nn.Module):
         return F.linear(x, weight, self.mean.bias + self.bias_scale * self.output_noise)
 
 
+class HeadConfig(ComponentConfig):
+    """What all heads have."""
+
+    hidden_units: int = Field(0, ge=0)
+    """Width of a hidden layer in each stream of the head, as in the papers on dueling and Rainbow (512); 0: none."""
+
+
 class QHead(nn.Module):
     """Base of the heads: features to (B, actions, atoms), optionally as value plus advantage."""
 
-    def __init__(self, features: int, actions: int, atoms: int, dueling: bool, noisy: bool) -> None:
+    def __init__(self, config: HeadConfig, features: int, actions: int, atoms: int, dueling: bool, noisy: bool) -> None:
         super().__init__()
-        layer = NoisyLinear if noisy else nn.Linear
-        self.advantage = layer(features, actions * atoms)
-        self.value = layer(features, atoms) if dueling else None
+        self.advantage = make_stream(features, config.hidden_units, actions * atoms, noisy)
+        self.value = make_stream(features, config.hidden_units, atoms, noisy) if dueling else None
         self.shape = (actions, atoms)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -65,14 +71,22 @@ class QHead(nn.Module):
         return losses
 
 
+def make_stream(features: int, hidden: int, outputs: int, noisy: bool) -> nn.Module:
+    """A linear layer, or two with a ReLU between them."""
+    layer = NoisyLinear if noisy else nn.Linear
+    if not hidden:
+        return layer(features, outputs)
+    return nn.Sequential(layer(features, hidden), nn.ReLU(), layer(hidden, outputs))
+
+
 class ScalarHead(QHead):
     """The expected return, with Huber's loss: Mnih et al. 2015."""
 
-    class Config(ComponentConfig):
+    class Config(HeadConfig):
         kind: str = "scalar"
 
     def __init__(self, config: Config, features: int, actions: int, dueling: bool, noisy: bool) -> None:
-        super().__init__(features, actions, 1, dueling, noisy)
+        super().__init__(config, features, actions, 1, dueling, noisy)
 
     def values(self, output: Tensor) -> Tensor:
         return output.squeeze(-1)
@@ -90,7 +104,7 @@ class ScalarHead(QHead):
 class CategoricalHead(QHead):
     """Probabilities of fixed returns: Bellemare et al. 2017, "A Distributional Perspective on RL" (C51)."""
 
-    class Config(ComponentConfig):
+    class Config(HeadConfig):
         kind: str = "categorical"
         atoms: int = Field(51, ge=2)
         """How many returns are told apart."""
@@ -106,7 +120,7 @@ class CategoricalHead(QHead):
             return self
 
     def __init__(self, config: Config, features: int, actions: int, dueling: bool, noisy: bool) -> None:
-        super().__init__(features, actions, config.atoms, dueling, noisy)
+        super().__init__(config, features, actions, config.atoms, dueling, noisy)
         self.register_buffer("support", torch.linspace(config.low, config.high, config.atoms), persistent=False)
 
     def values(self, output: Tensor) -> Tensor:
@@ -120,13 +134,13 @@ class CategoricalHead(QHead):
 class QuantileHead(QHead):
     """Quantiles of the return: Dabney et al. 2018, "Distributional RL with Quantile Regression" (QR-DQN)."""
 
-    class Config(ComponentConfig):
+    class Config(HeadConfig):
         kind: str = "quantile"
         quantiles: int = Field(50, ge=1)
         """How many quantiles are learnt."""
 
     def __init__(self, config: Config, features: int, actions: int, dueling: bool, noisy: bool) -> None:
-        super().__init__(features, actions, config.quantiles, dueling, noisy)
+        super().__init__(config, features, actions, config.quantiles, dueling, noisy)
 
     def values(self, output: Tensor) -> Tensor:
         return output.mean(-1)

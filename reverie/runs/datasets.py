@@ -22,6 +22,7 @@ from reverie.data.offline import open_source
 from reverie.data.rows import stack_frames
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs, make_vector
+from reverie.log.progress import progress
 from reverie.policy import Policy
 from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.folder import RunFolder
@@ -83,13 +84,17 @@ def export_run(run: Path, out: Path, form: str = "chunks", buffer: str = "main")
     """Write what a run has stored as a dataset of ours or of Minari's; where it lies."""
     rows = StoredRows(run, buffer)
     origin = f"replay of {run.name} after {rows.checkpoint.counters['env_steps']} env steps"
-    return _write(out, form, rows.episodes(), rows.specs, rows.config.env, origin, run.name, rows.stacked)
+    with progress(f"exporting the replay of {run.name}"):
+        return _write(out, form, rows.episodes(), rows.specs, rows.config.env, origin, run.name, rows.stacked)
 
 
 def export_dataset(dataset: Dataset, out: Path, form: str) -> Path:
     """Write a dataset of ours in another form."""
     env, name = EnvConfig.model_validate(dataset.env), dataset.folder.absolute().name
-    return _write(out, form, dataset.episodes(), dataset.specs, env, dataset.origin, name, dataset.stacked)
+    with progress(f"exporting {name}", total=dataset.summary.get("episodes")) as task:
+        return _write(
+            out, form, task.count(dataset.episodes()), dataset.specs, env, dataset.origin, name, dataset.stacked
+        )
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,9 @@ class Player:
 
     def record(self, episodes: int, seed: int, out: Path) -> Path:
         """Play fresh episodes and write them as a dataset."""
-        return _write(out, "chunks", self.play(episodes, seed), self.specs, self.env, self.origin, out.name, {})
+        with progress(f"recording {self.env.id}", total=episodes) as task:
+            played = task.count(self.play(episodes, seed))
+            return _write(out, "chunks", played, self.specs, self.env, self.origin, out.name, {})
 
     def play(self, episodes: int, seed: int) -> Iterator[Row]:
         """Whole episodes as they end; env i plays the numbers i, i + N, i + 2N ..."""
@@ -155,8 +162,9 @@ def describe(text: str) -> dict[str, Any]:
         origin, summary = source.origin, source.summary
     else:
         tally = Tally()
-        for episode in source.episodes():
-            tally.count(episode)
+        with progress(f"reading {text}"):
+            for episode in source.episodes():
+                tally.count(episode)
         origin, summary = "Minari", tally.summary()
     specs = source.specs
     columns = {key: f"{spec.dtype} of shape {spec.shape}" for key, spec in specs.observations.items()}

@@ -8,6 +8,7 @@ from functools import partial
 
 from reverie.config.build import build, build_evaluator
 from reverie.config.files import config_to_tree
+from reverie.config.hook_checks import has_update
 from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
@@ -15,7 +16,7 @@ from reverie.core.errors import ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
-from reverie.log.progress import quiet_progress, shown_in
+from reverie.log.progress import progress, quiet_progress, shown_in
 from reverie.log.rules import Rules
 from reverie.log.sinks import JsonlSink, cut_back
 from reverie.log.webhook import make_webhook
@@ -35,6 +36,7 @@ from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
 from reverie.training.machine import is_debugged
 from reverie.training.orchestrator import CyclePart, Orchestrator
+from reverie.training.phases import flatten_phases
 from reverie.training.preflight import examine_session, report_lines
 from reverie.training.session import Session
 
@@ -60,6 +62,7 @@ class Execution:
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
         """Train from a checkpoint, or from the beginning; the caller holds the run's lock."""
         with self._explaining(), quiet_progress(self.quiet), ExitStack() as stack:
+            request = stack.enter_context(catch_signals())  # so early that a stop in the middle of it all is orderly
             environment = cached_verdict(self.config.env)  # before envs are made: it decides how they are saved
             checkpointer = self._build(stack, checkpoint)
             checkpointer.about["environment"] = environment.to_json()
@@ -70,7 +73,6 @@ class Execution:
             self._add_loggers(session)
             self._add_webhook(session)
             self._introduce(session, (f"env snapshots: {environment}", *notes))
-            request = stack.enter_context(catch_signals())
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
@@ -102,7 +104,8 @@ class Execution:
         stack.callback(session.close)
         checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
         if checkpoint is not None:
-            load_checkpoint(checkpointer, checkpoint, self.changed)
+            with progress("reading the checkpoint"):
+                load_checkpoint(checkpointer, checkpoint, self.changed)
         else:
             load_initial_weights(session.algorithm, self.folder.path)
         return checkpointer
@@ -139,7 +142,7 @@ class Execution:
             for line in report_lines(examine_session(session, self.folder.path, probe)):
                 self.console.say(line)
         if is_debugged() and not config.debug:
-            self.console.say("A debugger is attached; --debug keeps the envs in this process and looks closer.")
+            self.console.say("A debugger is attached; this is no debug run all the same (debug: false in its config).")
         title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
         self.console.start(title, step_budget(config.phases))
 
@@ -188,6 +191,9 @@ class Execution:
     def _finish(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
         """The last line of metrics, the last evaluation and the final policy; a stop leaves them to a resume."""
         session = orchestrator.session
+        if not session.counters.updates and any(has_update(phase) for phase in flatten_phases(self.config.phases)):
+            text = "Nothing was learnt: the budget ended before the first update. Give more --steps."
+            session.recorder.alert("warning", "no_updates", text)
         session.recorder.flush(orchestrator.machine())
         if self.config.evaluate.final_episodes:
             try:
@@ -216,7 +222,7 @@ class Execution:
             self.console.note(f"Failed: {error.message}")  # whoever catches it shows it
         else:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
-        if self.resume_command not in getattr(error, "fix", ""):
+        if self.resume_command not in getattr(error, "fix", "") and checkpointer.folder.paths():
             self.console.say(f"Nothing up to the last checkpoint is lost; go on with: {self.resume_command}")
 
     def _keep_batch(self, error: NotFiniteError, session: Session) -> None:

@@ -20,6 +20,7 @@ from reverie.log.media import encode_png
 from reverie.log.recorder import Recorder
 from reverie.log.tiles import compare_frames, reconstruction_picture
 from reverie.log.video import is_installed, open_video
+from reverie.runs.figures import draw_calibrations, draw_errors
 from reverie.runs.folder import FORESIGHT, FORESIGHT_NUMBERS, RunFolder, write_json
 from reverie.runs.pictures import has_viewers
 from reverie.runs.storage import write_bytes
@@ -76,9 +77,12 @@ def write_look(look: Look, folder: Path, about: dict[str, Any]) -> None:
 
 
 def show_look(look: Look, recorder: Recorder) -> None:
+    """Videos and pictures of images, and for all keys the errors by steps ahead and the calibrations."""
     for key, frames in open_loop_frames(look).items():
         recorder.show("video", f"open_loop/{key}", frames=frames, fps=FPS)
         recorder.show("figure", f"reconstruction/{key}", image=reconstructions(look, key))
+    recorder.show("figure", "open_loop/errors", image=draw_errors(look.errors))
+    recorder.show("figure", "calibration/bins", image=draw_calibrations(look.calibrations))
 
 
 def to_json(look: Look) -> dict[str, Any]:

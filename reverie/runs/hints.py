@@ -1,10 +1,11 @@
-"""The command that goes on with a run, as it is printed for the user: it must work when it is typed as it stands."""
+"""What is printed for users who go on with a run: it must work when it is typed as it stands."""
 
 from __future__ import annotations
 
 from reverie.config.files import config_to_tree
+from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
-from reverie.config.tree import join_path, leaves
+from reverie.config.tree import get, join_path, leaves
 from reverie.envs.make import is_dotted
 from reverie.log.loggers import sends_elsewhere
 from reverie.log.webhook import is_own
@@ -35,3 +36,18 @@ def names_foreign_code(config: RunConfig) -> bool:
         if key.rpartition(".")[2] in NAMES_CODE and "." in value:
             return True
     return False
+
+
+def spent_schedules(config: RunConfig) -> list[str]:
+    """A warning if learning rates are 0 before the run ends: their schedules keep the horizon of the first budget."""
+    tree, budget = config_to_tree(config), step_budget(config.phases)
+    ends = [path[:-1] for path, value in leaves(tree) if path[-1] == "end" and value == 0]
+    spent = {join_path(path): line for path in ends if 0 < (line := get(tree, path)).get("to", 0) < budget}
+    rates = [key for key in spent if key.endswith("learning_rate")]
+    if not rates:
+        return []
+    words = " ".join(f"{key}=lin_{line['start']:g}" for key, line in spent.items())
+    return [
+        f"Warning: {', '.join(rates)} will be 0 after env step {spent[rates[0]]['to']:,}, where the schedule ends, "
+        f"and nothing is learnt from there on. To stretch it, add: horizon_steps={budget} {words}"
+    ]

@@ -15,6 +15,7 @@ import numpy as np
 from reverie.config.schema import RunConfig
 from reverie.core.types import Array, State
 from reverie.log.sinks import read_jsonl
+from reverie.runs.figures import draw_curve
 from reverie.runs.folder import RunFolder
 from reverie.training.session import Session
 
@@ -63,28 +64,6 @@ class Pictures:
             session.recorder.show("figure", "evaluate/curve", image=image)
         except Exception as error:  # whatever a drawing may fail of, no run shall
             self.say(f"The curve of evaluations could not be drawn: {type(error).__name__}: {error}")
-
-
-def draw_curve(points: Array, title: str, goal: float | None = None) -> Array:
-    """The mean returns of evaluations with their intervals (rows as in ``CURVE``) as a picture (H, W, 3) of uint8."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 3.6), dpi=100, layout="constrained")
-    canvas: Any = FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    steps, mean, low, high = np.clip(points, -1e30, 1e30).T
-    axes.fill_between(steps, low, high, alpha=0.2, linewidth=0)
-    axes.plot(steps, mean, marker="o", markersize=4)
-    if goal is not None:
-        axes.axhline(goal, color="grey", linewidth=1, linestyle="dashed")
-    axes.set_title(title, fontsize=11, parse_math=False)
-    axes.set(xlabel="env steps", ylabel="evaluation return")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
-    canvas.draw()
-    picture: Array = np.asarray(canvas.buffer_rgba())[..., :3].copy()
-    return picture
 
 
 def _arrays(state: State) -> Iterator[tuple[str, Array]]:

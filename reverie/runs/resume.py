@@ -23,6 +23,7 @@ from reverie.core.errors import OutOfMemoryError, RunError
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
 from reverie.runs.folder import RunFolder, machine, versions, write_text
+from reverie.runs.hints import spent_schedules
 from reverie.runs.lock import lock_run
 from reverie.training.phases import Phase, flatten_phases
 
@@ -74,7 +75,7 @@ def _resume_locked(
     if changes and steps is not None and start is not None:
         _check_budget(config, new_config, steps, start)
     notes += [f"Changed settings:\n{chr(10).join(map(str, changes))}"] if changes else []
-    notes += _differences(folder, start)
+    notes += [*_differences(folder, start), *spent_schedules(new_config)]
 
     def prepare() -> None:
         if start is not None:

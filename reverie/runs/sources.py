@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reverie.config.compose import COMMAND_LINE, Composed, compose
+from reverie.config.compose import COMMAND_LINE, DECIDED, Composed, compose
 from reverie.config.explain import ABSENT, diff
 from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree
@@ -17,7 +17,6 @@ from reverie.config.tree import get, join_path, leaves, split_path
 from reverie.config.validate import source_of
 from reverie.runs.folder import write_json
 
-DECIDED = "decided at the start"
 BUDGET = "--steps"
 TYPED = (COMMAND_LINE, "preset ")
 """How sources begin that are neither the schema nor the files of env and variant."""

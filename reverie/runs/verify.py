@@ -23,6 +23,7 @@ from reverie.config.schema import RunConfig
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed, State
 from reverie.envs.snapshot import cached_verdict
+from reverie.log.progress import Task, progress, quiet_progress
 from reverie.log.sinks import JsonlSink
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.checkpointer import Checkpointer
@@ -31,7 +32,7 @@ from reverie.runs.folder import RunFolder, git_commit, machine, versions
 from reverie.runs.history import config_path_before, read_history
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
-from reverie.training.orchestrator import Orchestrator
+from reverie.training.orchestrator import CyclePart, Orchestrator
 from reverie.training.session import Session
 
 COMPARED_LOGS = ("metrics", "scores", "alerts")
@@ -44,9 +45,16 @@ class Segment:
     start: Checkpoint | None
     end: Checkpoint
 
+    @property
+    def begin_steps(self) -> int:
+        return self.start.counters["env_steps"] if self.start else 0
+
+    @property
+    def num_steps(self) -> int:
+        return self.end.counters["env_steps"] - self.begin_steps
+
     def __str__(self) -> str:
-        begin = self.start.counters["env_steps"] if self.start else 0
-        return f"env steps {begin:,} to {self.end.counters['env_steps']:,}"
+        return f"env steps {self.begin_steps:,} to {self.end.counters['env_steps']:,}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,9 @@ def verify_run(folder: RunFolder, which: Literal["last", "first", "all"] = "last
     """Train the segments again, one after the other."""
     for segment in _segments(folder, which):
         config = read_config(config_path_before(folder.path, segment.end))
-        found = _compare_segment(config, folder, segment)
+        # What takes long inside of it, as evaluations do, needs no line of its own.
+        with progress(f"training {segment} again", total=segment.num_steps) as task, quiet_progress():
+            found = _compare_segment(config, folder, segment, task)
         yield Verdict(str(segment), found, surroundings(folder, config) if found else [])
 
 
@@ -94,7 +104,7 @@ def _segments(folder: RunFolder, which: str) -> list[Segment]:
     return {"all": segments, "first": segments[:1], "last": segments[-1:]}[which]
 
 
-def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment) -> list[str]:
+def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment, task: Task) -> list[str]:
     with ExitStack() as stack:
         scratch = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reverie-verify-"))))
         logs = JsonlSink(scratch.path)
@@ -111,10 +121,25 @@ def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment) -> 
         else:
             load_initial_weights(session.algorithm, folder.path)
         goal = segment.end.read("scheduler")  # once: evaluations ask at each of their steps whether to stop
-        Orchestrator(session, evaluator, [shelf], lambda: _is_at(session, segment.end.counters, goal)).run()
+        parts: list[CyclePart] = [shelf, _Watch(task, segment)]
+        Orchestrator(session, evaluator, parts, lambda: _is_at(session, segment.end.counters, goal)).run()
         logs.sync()
         states = {name: part.state() for name, part in checkpointer.parts().items()}
         return _compare_logs(folder, scratch, segment) + _compare_states(states, segment.end)
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Tells how much of a segment is done."""
+
+    task: Task
+    segment: Segment
+
+    def end_cycle(self, session: Session) -> None:
+        self.task.done = session.counters.env_steps - self.segment.begin_steps
+
+    def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
+        """Evaluations are no steps of training."""
 
 
 def _is_at(session: Session, goal: dict[str, int], scheduler: State) -> bool:

@@ -15,6 +15,9 @@ _LIMITS = (
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
 )
 
+DEBUGGERS = ("pydevd", "wingdb", "thonny")
+"""Parts of the names of modules that trace for debuggers; the first is that of PyCharm and VS Code."""
+
 
 def total_memory() -> int | None:
     """Bytes that this process and its neighbours may use at most: the machine's, or a container's limit."""
@@ -35,10 +38,12 @@ def free_disk(path: Path) -> int:
 
 
 def is_debugged() -> bool:
-    """Whether a debugger is attached to this process; measuring test coverage is not one."""
-    trace = sys.gettrace()
-    if trace is not None and not type(trace).__module__.startswith("coverage"):
-        return getattr(trace, "__module__", None) not in ("coverage", "coverage.pytracer")
+    """Whether a debugger is attached to this process. Others trace too, coverage for one: so only known ones count."""
+    trace, bdb = sys.gettrace(), sys.modules.get("bdb")
+    if bdb is not None and isinstance(getattr(trace, "__self__", None), bdb.Bdb):  # pdb, ipdb, pudb ...
+        return True
+    if any(name in (getattr(trace, "__module__", None) or "") for name in DEBUGGERS):
+        return True
     monitoring = getattr(sys, "monitoring", None)
     return monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
 

@@ -20,6 +20,7 @@ from reverie.core.contracts import Buffer
 from reverie.core.rng import derive_seed, make_generator
 from reverie.core.types import Mode, Row, observation_keys
 from reverie.envs.make import num_workers
+from reverie.log.progress import progress
 from reverie.training.phases import Phase, flatten_phases
 from reverie.training.session import Session
 
@@ -64,11 +65,14 @@ def measure(config: RunConfig, make_session: Callable[[RunConfig], Session]) -> 
     started = time.perf_counter()
     measured = Measured()
     try:
-        with untouched_generators(), closing(make_session(probe_config(config))) as session:
+        with (
+            progress("trying how fast the run will be"),
+            untouched_generators(),
+            closing(make_session(probe_config(config))) as session,
+        ):
             _try(session, config, measured)
     except Exception as error:
-        text = str(error).strip().splitlines() or [""]
-        measured.problem = f"{type(error).__name__}: {text[0]}"[:80]
+        measured.problem = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
     measured.seconds = time.perf_counter() - started
     return measured
 

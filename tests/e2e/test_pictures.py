@@ -14,6 +14,7 @@ from PIL import Image
 from reverie import api
 from reverie.log.media import LONGEST_SIDE, MOST_FRAMES
 from reverie.runs import pictures
+from reverie.runs.figures import draw_curve
 
 WORDS = (
     "phases.0.hooks.0.collect.rows=64", "phases.0.hooks.2.evaluate.every_steps=128", "log.every_steps=64",
@@ -86,6 +87,6 @@ def test_large_weights_are_thinned_out() -> None:
 
 def test_the_curve_is_a_picture() -> None:
     points = np.array([[0.0, 1.0, 0.5, 1.5], [10.0, np.inf, 1.0, np.inf]])
-    image = pictures.draw_curve(points, "title with $signs$", goal=2.0)
+    image = draw_curve(points, "title with $signs$", goal=2.0)
     assert (image.dtype, image.shape[2]) == (np.uint8, 3)
     assert len(np.unique(image)) > 10

@@ -15,11 +15,12 @@ from reverie import api
 from reverie.cli.main import app
 from reverie.config.compose import compose
 from reverie.config.files import read_config
+from reverie.config.resolve import resolve_numbers
 from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
 from reverie.runs.folder import RunFolder
-from reverie.runs.hints import names_foreign_code, resume_command
+from reverie.runs.hints import names_foreign_code, resume_command, spent_schedules
 from reverie.runs.lock import lock_run
 from reverie.runs.resume import change_config
 from reverie.runs.storage import read_tree, write_tree
@@ -239,6 +240,18 @@ def test_hints_name_trust_for_runs_that_send(words: tuple[str, ...], is_trusted:
     composed = compose(SPEC, words)
     config = load_config(composed.tree, composed.sources)
     assert resume_command("mine", config) == "reverie resume mine" + (" --trust" if is_trusted else "")
+
+
+def test_a_budget_beyond_the_schedules_is_told_and_what_it_says_helps() -> None:
+    composed = compose("CartPole-v1:ppo", [])
+    config = load_config(resolve_numbers(composed.tree, composed.sources))
+    assert spent_schedules(config) == []
+    longer, _ = change_config(config, [], steps=150_000)
+    (told,) = spent_schedules(longer)
+    assert "0 after env step 100,000" in told
+    stretched, _ = change_config(config, told.partition("add: ")[2].split(), steps=150_000)
+    assert spent_schedules(stretched) == []
+    assert stretched.algorithm.learning_rate.to_steps == 150_000  # type: ignore[attr-defined]
 
 
 def test_the_checkpoint_is_chosen_under_the_lock(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

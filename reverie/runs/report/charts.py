@@ -55,6 +55,8 @@ class Chart:
     goal: float | None = None
     has_dashes: bool = False
     """Whether lines are told apart by more than their colour."""
+    is_counted: bool = True
+    """Whether x counts something, from 0 on; other numbers begin wherever they do."""
 
 
 def smoothed(curve: Curve, colour: int) -> Line:
@@ -163,7 +165,8 @@ def _dress(axes: Any, width: int) -> None:
 def _fit(axes: Any, chart: Chart) -> None:
     """Limits and units."""
     _keep_flat_lines_in_the_middle(axes)
-    axes.set_xlim(left=0)
+    if chart.is_counted:
+        axes.set_xlim(left=0)
     right, transform = axes.get_position().x1, axes.figure.transFigure
     axes.text(right, 0.01, chart.x_unit, transform=transform, ha="right", va="bottom", fontsize=11, color=INK)
     if chart.y_unit:

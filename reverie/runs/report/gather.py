@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reverie.runs.report.files import Lines, Unreadable, as_number, plain_path, read_bytes, read_mapping
-from reverie.runs.report.foresight import Foresight, read_foresight
+from reverie.runs.report.look import Foresight, read_foresight
 from reverie.runs.report.records import (
     MOST_ALERTS,
     Alert,

@@ -8,8 +8,10 @@ import numpy as np
 
 from reverie.core.types import Array
 from reverie.runs.report.facts import PART_NAMES, machine_facts, score_lines, shown_metrics, time_parts
+from reverie.runs.report.foresight import CALIBRATION_HEAD, ERROR_HEAD, about, calibration_rows, error_rows
 from reverie.runs.report.gather import RunData
 from reverie.runs.report.groups import Comparison, different_settings
+from reverie.runs.report.look import Foresight
 from reverie.runs.report.records import Alert
 from reverie.runs.report.scoring import improvement_rows, score_rows, shared_rows
 from reverie.runs.report.settings import show_value
@@ -29,6 +31,7 @@ def run_text(run: RunData) -> str:
         _problems(run.problems),
         _section("Alerts", _list(map(_alert, run.alerts))),
         _section("Learning", _learning(run)),
+        _section("World model", _foresight(run.foresight) if run.foresight else ""),
         _section("Metrics", _table(["metric", "last", "lowest", "highest"], [
             [name, number(series.last), *map(number, series.extremes())] for name, series in shown_metrics(run)])),
         _section("Time", _table(["part", "time", "share"], _time_rows(run))),
@@ -89,6 +92,11 @@ def _learning(run: RunData) -> str:
         curve = run.episodes.returns.curve()
         lines.append(["training", sparkline(curve.mean), score(curve.mean[0]), score(curve.mean[-1])])
     return _table(["return", "over the run", "first", "last"], lines)
+
+
+def _foresight(look: Foresight) -> str:
+    tables = (_table(ERROR_HEAD, error_rows(look)), _table(CALIBRATION_HEAD, calibration_rows(look)))
+    return "\n".join(part for part in (f"{about(look)}\n", *tables) if part)
 
 
 def _time_rows(run: RunData) -> list[list[str]]:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from reverie.core.errors import RunError
+from reverie.log.progress import progress
 from reverie.runs.report.gather import gather
 from reverie.runs.report.groups import compare
 from reverie.runs.report.markdown import comparison_text, run_text
@@ -18,8 +19,9 @@ NAME = "report"
 def report_run(path: Path, out: Path | None = None) -> Path:
     """Write ``report.html`` and ``report.md`` of one run; the path of the page."""
     target = out or path / f"{NAME}.html"
-    run = gather(path)
-    return _write(target, run_page(run, target.parent), run_text(run))
+    with progress("writing the report"):
+        run = gather(path)
+        return _write(target, run_page(run, target.parent), run_text(run))
 
 
 def report_finished(path: Path) -> Path:
@@ -31,8 +33,9 @@ def report_runs(paths: list[Path], out: Path) -> Path:
     """Write a comparison of several runs; the path of the page."""
     from reverie.runs.report.comparison import comparison_page
 
-    comparison = compare([gather(path, with_videos=False) for path in paths])
-    return _write(out, comparison_page(comparison, out.parent), comparison_text(comparison))
+    with progress(f"comparing {len(paths)} runs"):
+        comparison = compare([gather(path, with_videos=False) for path in paths])
+        return _write(out, comparison_page(comparison, out.parent), comparison_text(comparison))
 
 
 def _write(target: Path, page: str, text: str) -> Path:

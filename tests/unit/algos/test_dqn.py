@@ -291,6 +291,25 @@ def test_long_gradients_are_shortened() -> None:
     assert float(moves[1] / moves[0]) == pytest.approx(0.01 / norm, rel=0.1)
 
 
+@pytest.mark.parametrize("values", [{}, RAINBOW])
+def test_trunk_and_head_tell_how_strongly_they_are_pulled(values: dict[str, Any]) -> None:
+    dqn = make_dqn(max_grad_norm=0.01, **values)
+    batch = random_rows(SPECS, 8, dqn.config.n_step + 1)
+    first, second = (dqn.update(batch, Clock(), make_generator("u")).metrics for _ in range(2))
+    trunk, head, both = (float(first[name]) for name in ("grad_norm_trunk", "grad_norm_head", "grad_norm"))
+    assert trunk > 0
+    assert head > 0
+    assert np.hypot(trunk, head) == pytest.approx(both, rel=1e-4)
+    assert not any(name.startswith("grad_norm_") for name in second)  # a look at each update would be too dear
+
+
+def test_a_trunk_without_weights_tells_nothing() -> None:
+    dqn = make_dqn(network={"kind": "mlp", "units": ()})
+    metrics = dqn.update(random_rows(SPECS, 8, 2), Clock(), make_generator("u")).metrics
+    assert "grad_norm_head" in metrics
+    assert "grad_norm_trunk" not in metrics
+
+
 @pytest.mark.parametrize("values", [{}, RAINBOW, {"head": {"kind": "quantile"}, "dueling": True}])
 def test_state_continues_exactly(values: dict[str, Any], tmp_path: Any) -> None:
     one, two = make_dqn(**values), make_dqn(**values)

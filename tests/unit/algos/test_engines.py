@@ -132,7 +132,8 @@ def test_what_numpy_cannot_do_is_left_to_torch() -> None:
     for network in ({"kind": "mlp", "norm": "layer"}, {"kind": "mlp", "activation": "gelu"}):
         agent = PPO(PPO.Config.model_validate({"network": network}), specs, make_generator("weights"))
         assert agent.model.numpy is None
-    for values in ({"dueling": True}, {"noisy": True}, {"head": {"kind": "quantile"}}):
+    heads = ({"kind": "quantile"}, {"kind": "scalar", "hidden_units": 8})
+    for values in ({"dueling": True}, {"noisy": True}, *({"head": head} for head in heads)):
         learner = DQN(DQN.Config.model_validate({"network": MLP, **values}), specs, make_generator("weights"))
         assert learner.numpy is None
     assert SAC(SAC.Config(), specs, make_generator("weights")).numpy is None  # discrete actions

@@ -272,6 +272,16 @@ def test_the_encoder_learns_from_the_critics_alone() -> None:
     assert encoder.isdisjoint(id(parameter) for parameter in sac.actor_optimizer.parameters)
 
 
+def test_the_encoder_tells_how_strongly_it_is_pulled() -> None:
+    metrics = (
+        make_sac(Specs(IMAGE, BOX)).update(random_rows(Specs(IMAGE, BOX), 4, 2), Clock(), make_generator("u")).metrics
+    )
+    assert 0 < metrics["grad_norm_trunk"] < metrics["grad_norm_critic"]
+    metrics = make_sac(CHOICE).update(random_rows(CHOICE, 4, 2), Clock(), make_generator("u")).metrics
+    assert "grad_norm_critic" in metrics
+    assert "grad_norm_trunk" not in metrics  # vectors need no encoder
+
+
 def test_images_are_shifted_in_updates_only() -> None:
     specs = Specs(IMAGE, BOX)
     batch = random_rows(specs, 4, 2)

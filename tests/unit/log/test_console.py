@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reverie.log.console import Console
+from reverie.log.rules import MetricRule, Rules
 
 
 def metrics(env_steps: int, **values: float) -> dict[str, float]:
@@ -44,6 +45,28 @@ def test_an_evaluation_gets_a_row_at_once(console: Console, tmp_path: Path) -> N
     console.write("metrics", metrics(60, **{"update/loss": 0.5}))
     console.write("machine", machine(60))
     assert [row.split()[:4] for row in lines(tmp_path)[1:]] == [["30", "3", "-", "475.2"]]
+
+
+def test_an_algorithm_without_a_sum_shows_its_most_important_loss(console: Console, tmp_path: Path) -> None:
+    parts = {"update/loss_policy": 0.1, "update/loss_reconstruction": 7.5, "update/loss_reward": 2.0}
+    for steps, losses in ((100, {"collect/return": 1.0}), (200, parts), (300, parts), (400, {"update/loss": 3.0})):
+        console.write("metrics", metrics(steps, **losses))
+        console.write("machine", machine(steps))
+    before, *told = lines(tmp_path)[1:]
+    assert before.split()[5] == "-"
+    assert told[0] == "loss: update/loss_reconstruction"
+    assert [row.split()[5] for row in (told[1], told[2], told[4])] == ["7.5000", "7.5000", "3.0000"]
+    assert told[3] == "loss: update/loss"
+    assert len(told) == 5
+
+
+def test_rules_choose_the_loss_of_plain_rows(tmp_path: Path) -> None:
+    rules = Rules({"update/loss_reward": MetricRule(importance=95)})
+    console = Console(tmp_path, 2000, quiet=True, rules=rules)
+    console.write("metrics", metrics(100, **{"update/loss_reconstruction": 7.5, "update/loss_reward": 2.0}))
+    console.write("machine", machine(100))
+    console.close()
+    assert lines(tmp_path)[-1].split()[5] == "2.0000"
 
 
 def test_rows_fit_80_columns_and_stand_below_their_titles(console: Console, tmp_path: Path) -> None:

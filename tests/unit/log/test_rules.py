@@ -30,6 +30,14 @@ def test_every_shipped_rule_is_sound() -> None:
         ("update/loss", "lower", True),
         ("update_world_model/loss", "lower", True),
         ("update/policy_loss", "neither", False),
+        ("update/loss_reconstruction", "lower", False),
+        ("update_world_model/loss_reward", "lower", False),
+        ("update/loss_policy", "neither", False),
+        ("validate/update/loss", "lower", False),
+        ("validate/update/loss_reward", "lower", False),
+        ("validate/update/critic_loss", "lower", False),
+        ("validate/update/actor_loss", "neither", False),
+        ("validate/update/value", "neither", False),
         ("collect/log/regret", "lower", False),
         ("something/else", "neither", False),
     ],
@@ -54,9 +62,9 @@ def test_patterns_choose_what_is_shown() -> None:
 
 
 def test_groups_stand_as_the_file_lists_them() -> None:
-    names = ["zebra", "memory", "update_actor", "collect", "update", "evaluate"]
+    names = ["zebra", "memory", "validate", "update_actor", "collect", "update", "evaluate"]
     ordered = sorted(names, key=Rules().group_rank)
-    assert ordered == ["evaluate", "collect", "update", "update_actor", "memory", "zebra"]
+    assert ordered == ["evaluate", "collect", "update", "update_actor", "validate", "memory", "zebra"]
 
 
 @pytest.mark.parametrize(

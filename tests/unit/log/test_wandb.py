@@ -59,7 +59,8 @@ def test_what_is_sent(stand_in: StandIn, tmp_path: Path) -> None:
     assert stand_in.logged[1] == {"env_steps": 6, "episode/return": 2.0, "episode/length": 4}
     assert stand_in.logged[2]["evaluate/figure"][0] == "Image"
     assert len(stand_in.logged) == 3
-    assert ("alert", {"title": "entropy", "text": "gone"}) in stand_in.calls
+    alerts = [told for name, told in stand_in.calls if name == "alert"]
+    assert alerts == [{"title": "memory", "text": "full"}, {"title": "entropy", "text": "gone"}]
     assert stand_in.calls[-1][0] == "finish"
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from reverie.nets.optim import Adam, AdamW, FlatOptimizer
+from reverie.nets.optim import NORMS_EVERY, Adam, AdamW, FlatOptimizer
 
 
 def make_model() -> nn.Module:
@@ -77,6 +77,19 @@ def test_saved_state_does_not_follow_later_steps() -> None:
     before = state["moments"]["first"].copy()
     optimizer.step(loss_of(model), 0.01)
     assert np.array_equal(state["moments"]["first"], before)
+
+
+def test_norms_by_part_are_due_now_and_again_for_parts_that_learn() -> None:
+    model = make_model()
+    optimizer = Adam(Adam.Config(), model.parameters())
+    parts = {"sight": [model[0]], "nothing": [torch.nn.ReLU()]}  # type: ignore[index]
+    due = []
+    for step in range(2 * NORMS_EVERY):
+        norm = optimizer.step(loss_of(model), 0.01)
+        if found := optimizer.due_norms(parts, norm):
+            due.append(step)
+            assert found == optimizer.norms_by_part({"sight": parts["sight"]}, norm)
+    assert due == [0, NORMS_EVERY]
 
 
 def test_norms_by_part_are_those_before_clipping() -> None:

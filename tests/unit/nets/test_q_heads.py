@@ -93,15 +93,27 @@ def test_dueling_takes_the_mean_over_the_actions_of_one_sample_and_atom() -> Non
             torch.testing.assert_close(output[sample, :, atom], expected)
 
 
+def test_streams_may_have_a_hidden_layer_each() -> None:
+    head, features = make_head(ScalarHead, dueling=True, hidden_units=7), torch.randn(5, FEATURES)
+    assert isinstance(head.value, nn.Sequential)
+    assert isinstance(head.advantage, nn.Sequential)
+    shapes = [tuple(parameter.shape) for stream in (head.advantage, head.value) for parameter in stream.parameters()]
+    assert shapes == [(7, FEATURES), (7,), (ACTIONS, 7), (ACTIONS,), (7, FEATURES), (7,), (1, 7), (1,)]
+    value = head.value[2](head.value[0](features).clamp(min=0))
+    advantage = head.advantage[2](head.advantage[0](features).clamp(min=0))
+    torch.testing.assert_close(head(features).squeeze(-1), value + advantage - advantage.mean(1, keepdim=True))
+
+
 @pytest.mark.parametrize("kind", [ScalarHead, CategoricalHead, QuantileHead])
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("noisy", [False, True])
-def test_all_forms_combine(kind: type[QHead], dueling: bool, noisy: bool) -> None:
-    head = make_head(kind, dueling, noisy)
+@pytest.mark.parametrize("hidden", [0, 6])
+def test_all_forms_combine(kind: type[QHead], dueling: bool, noisy: bool, hidden: int) -> None:
+    head = make_head(kind, dueling, noisy, hidden_units=hidden)
     output = head(torch.randn(5, FEATURES))
     assert output.shape == (5, ACTIONS, head.shape[1])
     assert head.values(output).shape == (5, ACTIONS)  # type: ignore[operator]
-    assert sum(isinstance(layer, NoisyLinear) for layer in head.modules()) == noisy * (1 + dueling)
+    assert sum(isinstance(layer, NoisyLinear) for layer in head.modules()) == noisy * (1 + dueling) * (1 + bool(hidden))
     loss = head.loss(output[:, 0], output[:, 1].detach(), torch.ones(5), torch.ones(5))  # type: ignore[operator]
     assert loss.shape == (5,)
     loss.sum().backward()

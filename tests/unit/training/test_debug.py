@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bdb
 import json
 import sys
 from pathlib import Path
+from trace import Trace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -49,7 +52,50 @@ def test_it_is_written_into_the_config(run: Path) -> None:
 
 def test_another_vector_may_be_asked_for() -> None:
     assert make_config("CartPole-v1:ppo", ["debug=true", "env.vector=process"]).env.vector == "process"
-    assert make_config("CartPole-v1:ppo", ["debug=true"]).env.num_envs == 8
+
+
+def test_there_is_one_env_unless_more_are_typed() -> None:
+    assert make_config("CartPole-v1:ppo").env.num_envs == 8
+    assert make_config("CartPole-v1:ppo", ["debug=true"]).env.num_envs == 1
+    assert make_config("CartPole-v1:ppo", ["debug=true", "env.num_envs=4"]).env.num_envs == 4
+
+
+@pytest.fixture
+def debugger(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("reverie.training.machine", "reverie.runs.execute"):
+        monkeypatch.setattr(f"{place}.is_debugged", lambda: True)
+
+
+@pytest.mark.usefixtures("debugger")
+def test_a_new_run_under_a_debugger_is_a_debug_run_unless_told_not_to_be(tmp_path: Path) -> None:
+    words = ["train", *WORDS, "--steps", "100", "--runs-dir", str(tmp_path), "preflight.enabled=false"]
+    told = CliRunner().invoke(app, words).output
+    assert "so this is a debug run" in " ".join(told.split())
+    assert read_config(tmp_path / "CartPole-v1-dqn-s0-1" / "config.yaml").debug
+    sources = json.loads((tmp_path / "CartPole-v1-dqn-s0-1" / "sources.json").read_text())["sources"]
+    assert sources["debug"] == "decided at the start: a debugger is attached"
+    told = CliRunner().invoke(app, [*words, "--no-debug"]).output
+    assert "this is no debug run" in " ".join(told.split())
+    assert not read_config(tmp_path / "CartPole-v1-dqn-s0-2" / "config.yaml").debug
+    assert not (tmp_path / "CartPole-v1-dqn-s0-2" / "debug").exists()
+
+
+@pytest.mark.usefixtures("debugger")
+def test_the_sources_say_why_there_is_one_env() -> None:
+    config, composed = api._make_config("CartPole-v1:ppo", (), None, None)
+    assert (config.debug, config.env.num_envs, config.env.vector) == (True, 1, "sync")
+    assert composed.sources["env.num_envs"] == "decided at the start: debug"
+
+
+def test_a_resumed_run_keeps_its_settings_under_a_debugger(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    run = api.train(*WORDS, "env.num_envs=2", steps=100, runs_dir=tmp_path)
+    before = read_config(run.path / "config.yaml")
+    request.getfixturevalue("debugger")
+    api.resume(str(run.path), "log.every_steps=50", steps=400)
+    after = read_config(run.path / "config.yaml")
+    assert (before.debug, before.env, before.backend) == (after.debug, after.env, after.backend)
+    assert not after.debug
+    assert after.log.every_steps == 50
 
 
 def test_the_trace_is_one_that_a_browser_reads(run: Path) -> None:
@@ -157,10 +203,23 @@ def test_statistics_of_layers() -> None:
 def test_a_debugger_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def trace(*_: Any) -> None: ...
 
-    monkeypatch.setattr(sys, "gettrace", lambda: None)
     monkeypatch.setattr(sys, "monitoring", None, raising=False)
-    assert not is_debugged()
+    for tracer, is_one in (
+        (None, False), (trace, False), (bdb.Bdb().trace_dispatch, True),
+        (type("Own", (bdb.Bdb,), {})().trace_dispatch, True),
+        (Trace(trace=1).globaltrace, False), (SimpleNamespace(__module__="coverage"), False),
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "gettrace", lambda tracer=tracer: tracer)
+        assert is_debugged() == is_one, tracer
+    trace.__module__ = "_pydevd_bundle.pydevd_trace_dispatch_regular"
     monkeypatch.setattr(sys, "gettrace", lambda: trace)
     assert is_debugged()
-    trace.__module__ = "coverage.pytracer"
+
+
+def test_a_debugger_of_newer_pythons_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = {0: None, 1: "coverage"}
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    monkeypatch.setattr(sys, "monitoring", SimpleNamespace(DEBUGGER_ID=0, get_tool=tools.get), raising=False)
     assert not is_debugged()
+    tools[0] = "pydevd"
+    assert is_debugged()

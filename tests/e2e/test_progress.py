@@ -1,0 +1,118 @@
+"""Commands that may take long say what they are doing; those that are asked for JSON say nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from reverie import api
+from reverie.cli.main import app
+from reverie.log import progress
+from reverie.log.progress import Task, shown_in
+
+WORDS = (
+    "CartPole-v1:dqn", "phases.0.duration_steps=50", "phases.0.hooks.0.collect.rows=50", "buffers.main.min_rows=20",
+    "phases.1.hooks=[{collect: {rows: 20}}, {update: {updates: 1}}]", "algorithm.network.units=[8]",
+    "evaluate.final_episodes=1", "checkpoint.every_steps=100", "video.enabled=false",
+)  # fmt: skip
+
+
+class AtOnce:
+    """A timer that does not wait, so that the quickest work is shown as well."""
+
+    def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+        self.start = function
+
+    def cancel(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "threading", SimpleNamespace(Lock=threading.Lock, Timer=AtOnce))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return api.train(*WORDS, steps=200, runs_dir=tmp_path_factory.mktemp("runs")).path
+
+
+def invoke(*words: object) -> Result:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_a_run_tells_that_its_speed_is_tried_and_a_resume_that_it_reads(tmp_path: Path) -> None:
+    train = ("train", *WORDS, "--runs-dir", tmp_path)
+    assert invoke(*train, "--steps", 100).output.count("trying how fast the run will be ...") == 1
+    resume = ("resume", "@last", "--runs-dir", tmp_path)
+    told = invoke(*resume, "--steps", 300).output
+    assert "reading the checkpoint ..." in told
+    assert "trying how fast" not in told
+    assert " ...\n" not in invoke(*resume, "--steps", 400, "--quiet").output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("report", "RUN"), "writing the report"),
+        (("verify", "RUN", "--segments", "first"), "training env steps 0 to [0-9]+ again"),
+        (("data", "export", "RUN", "--out", "OUT"), "exporting the replay of RUN"),
+        (("data", "record", "CartPole-v1", "--random", "--episodes", 2, "--out", "OUT"), "recording CartPole-v1"),
+        (("data", "record", "RUN", "--episodes", 2, "--out", "OUT"), "recording CartPole-v1"),
+        (("record", "RUN", "--out", "OUT.gif"), "filming CartPole-v1"),
+        (("envs", "check", "CartPole-v1"), "trying CartPole-v1"),
+    ],
+)
+def test_a_command_says_what_it_does_unless_it_is_to_speak_json(
+    run: Path, tmp_path: Path, words: tuple[object, ...], told: str
+) -> None:
+    def fill_in(out: Path) -> list[str]:
+        return [str(word).replace("RUN", str(run)).replace("OUT", str(out)) for word in words]
+
+    spoken = invoke(*fill_in(tmp_path / "spoken"))
+    assert len(re.findall(rf"^{told.replace('RUN', run.name)} \.\.\.$", spoken.stderr, re.MULTILINE)) == 1
+    assert " ...\n" not in spoken.stdout
+    silent = invoke(*fill_in(tmp_path / "silent"), "--json")
+    assert silent.stderr == ""
+    json.loads(silent.stdout)
+
+
+def test_stored_data_are_read_with_a_line(tmp_path: Path) -> None:
+    source = api.record_data("CartPole-v1", tmp_path / "data", 2, random=True)
+    told = invoke(
+        "train", "CartPole-v1:dqn", "offline", f"buffers.main.source={source}", "phases.0.duration_updates=2",
+        "phases.0.hooks=[{update: {updates: 1}}]", "evaluate.final_episodes=0", "buffers.main.min_rows=1",
+        "--runs-dir", tmp_path / "runs",
+    ).output  # fmt: skip
+    assert f"reading {source} ..." in " ".join(told.split())
+
+
+class Listener:
+    """Keeps the tasks that it is told."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def begin(self, task: Task) -> None:
+        self.tasks.append(task)
+
+    def end(self, task: Task) -> None: ...
+
+
+def test_bars_get_full(run: Path, tmp_path: Path) -> None:
+    place = Listener()
+    with shown_in(place):
+        source = api.record_data("CartPole-v1", tmp_path / "data", 3, random=True, quiet=False)
+        api.export_data(str(source), tmp_path / "copy", quiet=False)
+        api.verify(str(run), "all", quiet=False)
+    assert [task.total for task in place.tasks][:2] == [3, 3]
+    assert len(place.tasks) == 4  # the run has two checkpoints
+    assert [task.share for task in place.tasks] == [1.0] * 4
