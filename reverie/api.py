@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from reverie.core import registry
-from reverie.core.errors import OutOfMemoryError
+from reverie.core.errors import ConfigError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from reverie.config.compose import Composed
@@ -70,6 +70,7 @@ def _make_config(
     spec: str, presets_and_overrides: Sequence[str], seed: int | None, steps: int | None
 ) -> tuple[RunConfig, Composed]:
     """The config, and the values that it was made of with their sources."""
+    from reverie import backend
     from reverie.config.build import check_episodes_end, check_sources, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
@@ -87,6 +88,7 @@ def _make_config(
     config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)
     check_config(config, composed.sources)
     config = choose_storage(choose_network(config))
+    backend.check_device(config.backend.device)
     check_episodes_end(config)
     check_sources(config)
     return config, composed
@@ -107,12 +109,11 @@ def train(
     ``steps`` is another budget in env steps. The run's folder, metrics and policies are in what is returned.
     ``init_from`` names a run whose weights are taken over where their names match ``init_pattern``.
     """
-    from reverie import backend
     from reverie.config.debug import debug_notes
     from reverie.config.files import config_to_yaml
     from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
-    from reverie.runs.folder import create_run, find_run, removed_if_unwritable
+    from reverie.runs.folder import create_run, find_run, remove_unstarted, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
     from reverie.runs.resume import resume_in_smaller_parts
@@ -120,7 +121,6 @@ def train(
     from reverie.training.preflight import check_start
 
     config, composed = _make_config(spec, presets_and_overrides, seed, steps)
-    backend.check_device(config.backend.device)  # before there is a folder that nothing can be trained in
     check_start(config, make_specs(config.env))
     weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
@@ -134,6 +134,9 @@ def train(
             execution.start(notes=(*debug_notes(composed), *(weights.lines() if weights is not None else ())))
     except OutOfMemoryError as error:
         execution = resume_in_smaller_parts(folder, error, quiet)
+    except ConfigError:
+        remove_unstarted(folder)
+        raise
     return Run(folder.path, execution.state, execution.exit_code)
 
 
@@ -305,7 +308,6 @@ def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = 
 
     ``names`` are runs or patterns such as ``CartPole*``; none means the last run. ``out`` is another place.
     """
-    from reverie.core.errors import ConfigError
     from reverie.log.progress import quiet_progress
     from reverie.runs.report.choose import choose_runs, default_out
     from reverie.runs.report.write import report_run, report_runs

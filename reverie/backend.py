@@ -126,6 +126,10 @@ def check_device(name: str) -> torch.device:
     """The torch device of that name, if this machine has it."""
     try:
         chosen = torch.device(name)
+    except RuntimeError as error:
+        fix = "Write cpu, cuda, cuda:0 (a GPU by its number) or mps."
+        raise ConfigError(f"backend.device '{name}' is not the name of a device.", fix) from error
+    try:
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
         fix = "Set backend.device=cpu, or install a torch build for that device."
@@ -167,7 +171,12 @@ def module_state(module: torch.nn.Module) -> State:
 
 
 def load_module_state(module: torch.nn.Module, state: State) -> None:
-    """Copy arrays into a module in place; names and shapes must match."""
+    """Copy arrays into a module in place; names and shapes must match, or the first that does not is named."""
+    own = module.state_dict()
+    for name in dict.fromkeys([*own, *state]):
+        here, there = (tuple(np.shape(side[name])) if name in side else "missing" for side in (own, state))
+        if here != there:
+            raise ValueError(f"{name} is {here} here, but {there} in what is loaded")
     module.load_state_dict({key: torch.as_tensor(value) for key, value in state.items()})
 
 

@@ -49,7 +49,8 @@ def show(
 @app.command()
 def explain(
     key: Annotated[
-        str, typer.Argument(metavar="[KEY]", help="A key, a name, a pattern (algorithm.*) or a spec.")
+        str,
+        typer.Argument(metavar="[KEY]", help="A key, a name, a pattern (algorithm.*), a spec or my_module.MyClass."),
     ] = "**",
     as_json: Json = False,
 ) -> None:

@@ -34,10 +34,9 @@ def evaluate(
         typer.echo(json.dumps(result))
         return
     typer.echo(f"{result['run']} ({policy} policy), {episodes} episodes")
-    typer.echo(
-        f"return {result['return_mean']:.2f} +- {result['return_std']:.2f}"
-        f"  (95% of the mean {result['return_low']:.2f} to {result['return_high']:.2f})"
-    )
+    interval = f"  (95% of the mean {result['return_low']:.2f} to {result['return_high']:.2f})"
+    spread = f" +- {result['return_std']:.2f}{interval}" if episodes > 1 else ""  # one episode tells of neither
+    typer.echo(f"return {result['return_mean']:.2f}{spread}")
     typer.echo(
         f"interquartile mean {result['return_iqm']:.2f}, from {result['return_min']:.2f}"
         f" to {result['return_max']:.2f}, mean length {result['length_mean']:.1f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -49,15 +50,35 @@ class Difference:
 
 
 def explain(pattern: str = "**") -> list[Explanation]:
-    """Every key that a key, a bare name or a pattern stands for."""
+    """Every key that a key, a bare name or a pattern stands for, or those of a class named by its dotted path."""
     known = all_keys()
     wanted = pattern if "." in pattern or "*" in pattern else f"**.{pattern}"
     exact = [entry for entry in known if entry.key == pattern]
     found = exact or [entry for entry in known if _stands_for(wanted, entry.key)]
+    if not found and _names_class(pattern):
+        return explain_class(pattern)
     if not found:
         names = {entry.key.rpartition(".")[2] for entry in known} - {"*"}
         raise ConfigError(f"There is no key '{pattern}'.", nearest(pattern.rpartition(".")[2], names))
     return found
+
+
+def explain_class(path: str) -> list[Explanation]:
+    """The keys that a class of your own takes beside its ``kind``."""
+    config = getattr(registry.import_name(path), "Config", None)
+    if not (isinstance(config, type) and issubclass(config, Config)):
+        raise ConfigError(
+            f"The class '{path}' has no config class.",
+            "Give it a nested 'class Config(ComponentConfig)' with its settings.",
+        )
+    return _merge(_walk_config(config, "", (path,), ()))
+
+
+def _names_class(pattern: str) -> bool:
+    """Whether it begins with a module that there is, and with no section of the config."""
+    package, *inner = pattern.split(".")
+    is_path = bool(inner) and all(part.isidentifier() for part in (package, *inner))
+    return is_path and package not in RunConfig.model_fields and find_spec(package) is not None
 
 
 def explain_tree(tree: Tree) -> list[tuple[Explanation, Any]]:

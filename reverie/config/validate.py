@@ -192,6 +192,8 @@ def source_of(sources: Mapping[str, str], key: str) -> str:
 
 def _message(detail: ErrorDetails) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
+    if kind.startswith(("greater_than", "less_than")) and str(detail["input"]).lower().strip("+-. ") == "nan":
+        return "must be a finite number"  # not a number breaks whichever bound is asked first
     if kind == "value_error":
         return str(context["error"])
     if kind in _MESSAGES:

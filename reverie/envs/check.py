@@ -25,6 +25,7 @@ from reverie.log.progress import progress
 
 _LARGE = 100.0
 _COMPARED_STEPS = 200
+_LIMIT = "Train with env.max_episode_steps=1000, or as many as an episode may take: evaluation asks for a limit."
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class _Checker:
         self._check_action_bounds()
         for episode in range(self.episodes):
             self._play(episode)
+        self._check_limit()
         self._check_log_keys()
         self._check_reproducible()
         self._check_rendering()
@@ -130,8 +132,12 @@ class _Checker:
             if ended:
                 return
         if self.specs.max_episode_steps is None:
-            fix = "Set env.max_episode_steps, or let the env end its episodes."
-            self.tell("limit", "warning", f"An episode did not end in {self.max_steps} steps; it has no limit.", fix)
+            self.tell("limit", "warning", f"An episode did not end in {self.max_steps} steps; it has no limit.", _LIMIT)
+
+    def _check_limit(self) -> None:
+        if self.specs.max_episode_steps is None:
+            message = "The env has no time limit; a policy that stands still may play an episode for ever."
+            self.tell("limit", "warning", message, _LIMIT)
 
     def reset(self, env: gym.Env[Any, Any], seed: int) -> Any:
         """Reset with every check of what comes back."""

@@ -110,7 +110,10 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         arguments = {"task": name.removeprefix(_SUITE)}
         gym.register(name, "reverie.envs.dm_control:DMControlEnv", max_episode_steps=1000, kwargs=arguments)
     if name not in gym.registry:
-        raise ConfigError(f"There is no environment called '{env_id}'.", nearest(name, gym.registry))
+        elsewhere = "An id of another package is written package:Id, once that is installed with pip: "
+        elsewhere += "minigrid:MiniGrid-Empty-5x5-v0."
+        fix = nearest(name, gym.registry) + ("" if module else f"\n{elsewhere}")
+        raise ConfigError(f"There is no environment called '{env_id}'.", fix)
     return gym.registry[name]
 
 

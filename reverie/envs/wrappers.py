@@ -182,7 +182,7 @@ class OneHot(LeafWrapper):
 class MaskObservation(LeafWrapper):
     """Only some numbers of an observation, e.g. CartPole without its speeds: what is hidden has to be remembered."""
 
-    wanted = "a list of numbers (Box of one dimension) that has all places to keep"
+    wanted = "a list of numbers (Box of one dimension)"
 
     class Config(ComponentConfig):
         kind: str = "mask_observation"
@@ -191,10 +191,21 @@ class MaskObservation(LeafWrapper):
 
     def __init__(self, env: gym.Env[Any, Any], config: Config) -> None:
         self._keep = np.array(config.keep)
+        self._check_places(env.observation_space)
         super().__init__(env)
 
+    def _check_places(self, space: Space) -> None:
+        """Say which places no list has; where there is no list at all, the base class says so."""
+        longest = max((leaf.shape[0] for leaf in _leaves(space) if _is_list(leaf) and leaf.shape), default=0)
+        outside = ", ".join(str(place) for place in self._keep if place >= longest)
+        if longest and outside:
+            raise ConfigError(
+                f"MaskObservation cannot keep {outside}: the env shows {longest} numbers, 0-{longest - 1}.",
+                "Correct keep of mask_observation in env.wrappers.",
+            )
+
     def fits(self, space: Space) -> bool:
-        return isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] > self._keep.max()
+        return _is_list(space) and space.shape is not None and space.shape[0] > self._keep.max()
 
     def change_space(self, space: Space) -> Space:
         assert isinstance(space, spaces.Box)
@@ -315,6 +326,10 @@ def _leaves(space: Space) -> list[Space]:
     if isinstance(space, spaces.Tuple):
         return [leaf for sub in space.spaces for leaf in _leaves(sub)]
     return [space]
+
+
+def _is_list(space: Space) -> bool:
+    return isinstance(space, spaces.Box) and len(space.shape) == 1
 
 
 def _is_image(space: Space) -> bool:

@@ -53,6 +53,7 @@ class Execution:
         self.state = "failed"
         self.exit_code = 0
         self.before_start: Callable[[], None] = lambda: None
+        self.changed: tuple[str, ...] = ()  # settings that are not those of the checkpoint to go on from
 
     @property
     def resume_command(self) -> str:
@@ -104,7 +105,7 @@ class Execution:
         checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
         if checkpoint is not None:
             with progress("reading the checkpoint"):
-                load_checkpoint(checkpointer, checkpoint)
+                load_checkpoint(checkpointer, checkpoint, self.changed)
         else:
             load_initial_weights(session.algorithm, self.folder.path)
         return checkpointer
@@ -235,17 +236,18 @@ class Execution:
         return explain_write_errors(self.folder.path, self.resume_command)
 
 
-def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint) -> None:
+def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint, changed: tuple[str, ...] = ()) -> None:
     """Load a checkpoint that was found sound; one that does not fit the session is explained."""
     try:
         checkpointer.load(checkpoint)
         _check_hooks(checkpointer.session)
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        cause = f" with another {', '.join(changed)}" if changed else ""
         raise RunError(
-            f"{checkpoint.path} does not fit this run: {type(error).__name__}: {reason}",
-            "It was made by another algorithm or with other sizes. Resume without overrides, or start a new run "
-            "with --init-from to take over the weights that fit.",
+            f"{checkpoint.path} does not fit this run{cause}: {type(error).__name__}: {reason}",
+            "It was made by another algorithm or with other sizes, which cannot change on resume. Resume without "
+            "overrides, or start a new run with --init-from to take over the weights that fit.",
         ) from error
 
 

@@ -50,7 +50,8 @@ class RunFolder:
     def status(self) -> dict[str, Any]:
         """How far the run is: state, env_steps, best_score, final_score."""
         path = self.path / "status.json"
-        return read_json(path) if path.exists() else {"state": "created"}
+        fix = f"Delete it; then it is written again by: reverie resume {self.name}"
+        return read_json(path, fix) if path.exists() else {"state": "created"}
 
     def write_status(self, **values: Any) -> None:
         write_json(self.path / "status.json", {**self.status(), **values})
@@ -80,6 +81,12 @@ def removed_if_unwritable(path: Path) -> Iterator[None]:
         raise _cannot_write(path.parent, error) from error
 
 
+def remove_unstarted(folder: RunFolder) -> None:
+    """Delete a new run whose config turned out wrong while its parts were made; one that has started stays."""
+    if folder.status()["state"] == "created":
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
 def find_run(name: str, runs_dir: Path | None = None) -> Path:
     """The folder of a run: a path, its name, a unique beginning of it, ``@last`` or ``@best``."""
     runs_dir = runs_dir or DEFAULT_RUNS_DIR
@@ -107,13 +114,14 @@ def list_runs(runs_dir: Path) -> list[RunFolder]:
     return [RunFolder(path.parent) for path in sorted(runs_dir.glob("*/manifest.json"))]
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, fix: str = "") -> dict[str, Any]:
+    """The mapping in a JSON file; ``fix`` is what to do if it cannot be read."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+        raise RunError(f"{path} cannot be read: {error}", fix) from error
     if not isinstance(value, dict):
-        raise RunError(f"{path} cannot be read: not a mapping.")
+        raise RunError(f"{path} cannot be read: not a mapping.", fix)
     return value
 
 

@@ -62,8 +62,7 @@ class PolicyShelf:
 
 def policy_folder(run: Path, which: str = "best") -> Path:
     """The folder of a run's ``best`` or ``final`` policy; whichever there is, if only one."""
-    status: dict[str, Any] = RunFolder(run).status()
-    best = status.get("best_policy")
+    best = _best_name(run)
     names = {"best": best, "final": "final"}
     if which not in names:
         raise RunError(f"A run keeps a 'best' and a 'final' policy, not '{which}'.")
@@ -72,6 +71,15 @@ def policy_folder(run: Path, which: str = "best") -> Path:
         if isinstance(name, str) and POLICY_NAME.fullmatch(name) and (run / "policies" / name / "policy.json").exists():
             return run / "policies" / name
     raise RunError(f"The run '{run.name}' has no policy yet.", "Let it train until its first evaluation.")
+
+
+def _best_name(run: Path) -> Any:
+    """As the run's status has it; if that file is damaged, the newest, which is no worse than those before it."""
+    try:
+        return RunFolder(run).status().get("best_policy")
+    except RunError:
+        names = [path.name for path in (run / "policies").glob("best-*") if POLICY_NAME.fullmatch(path.name)]
+        return max(names, key=lambda name: int(name.removeprefix("best-")), default=None)
 
 
 def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:

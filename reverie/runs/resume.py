@@ -83,6 +83,7 @@ def _resume_locked(
         _record(folder, config, new_config, changes, start)
 
     execution.before_start = prepare
+    execution.changed = tuple(change.key for change in changes if not change.keeps_exactness)
     execution.start(start, tuple(notes))
     return execution
 

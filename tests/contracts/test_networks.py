@@ -11,6 +11,7 @@ import torch
 
 from reverie.api import make_config
 from reverie.core import registry
+from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
@@ -158,3 +159,19 @@ def test_the_example_of_the_page_works(tmp_path: Path, monkeypatch: pytest.Monke
     for algorithm in ALGORITHMS:
         agent = make_agent(algorithm, {"kind": "my_networks.TwoTowers", "width": 12}, specs)
         agent.update(rows_for(algorithm, specs, 0), Clock(), make_generator("update"))
+
+
+class NoFeatures(torch.nn.Module):
+    """A network that forgets to say how wide its output is."""
+
+    class Config(ComponentConfig):
+        kind: str = f"{__name__}.NoFeatures"
+
+    def __init__(self, config: Config, observations: Any) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_network_that_does_not_say_its_features_is_refused(algorithm: str) -> None:
+    with pytest.raises(ConfigError, match=r"NoFeatures' does not say how many features.*\n.*self\.features"):
+        make_agent(algorithm, {"kind": f"{__name__}.NoFeatures"}, Specs(VECTOR, DISCRETE))

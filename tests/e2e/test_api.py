@@ -7,9 +7,10 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 import reverie
-from reverie.core.errors import ConfigError, RunError
+from reverie.core.errors import ConfigError, ReverieError, RunError
 from reverie.core.rng import derive_seed
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env
@@ -73,7 +74,24 @@ def test_an_agent_takes_and_gives_what_its_env_does(tmp_path: Path, observation:
     seen, _ = env.reset(seed=1)
     assert env.action_space.contains(agent.act(seen))
     assert env.action_space.contains(agent.act(seen, deterministic=False))
+    other = env.step(agent.act(seen))[0]
     env.close()
+    both = concatenate(env.observation_space, [seen, other], create_empty_array(env.observation_space, 2))
+    singly = [agent.act(one) for one in (seen, other)]
+    np.testing.assert_allclose(agent.act(both), singly, rtol=1e-5)
+    assert agent.act(both).shape == (2, *np.shape(singly[0]))
+
+
+@pytest.mark.parametrize(
+    ("observation", "seen"),
+    [
+        (np.zeros(5), r"obs \(5,\)"), (np.zeros((2, 3)), r"obs \(2, 3\)"), (np.zeros((1, 2, 4)), r"obs \(1, 2, 4\)"),
+        (np.zeros((0, 4)), r"obs \(0, 4\)"), (0.0, r"obs \(\)"), ("left", "of type str"),
+    ],
+)  # fmt: skip
+def test_an_observation_that_does_not_fit_is_refused(trained: reverie.Run, observation: object, seen: str) -> None:
+    with pytest.raises(ReverieError, match=rf"expects obs \(4,\) float32; what it got is {seen}\."):
+        trained.agent().act(observation)
 
 
 def test_reset_forgets_what_happened_before(tmp_path: Path) -> None:
@@ -113,3 +131,20 @@ def test_errors_are_raised_with_their_fix(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no runs"):
         reverie.load(runs_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_that_is_found_wrong_while_things_are_built_leaves_no_run(tmp_path: Path) -> None:
+    words = ["algorithm.network={kind: tests.contracts.test_networks.NoFeatures}", "env.vector=sync"]
+    with pytest.raises(ConfigError, match="NoFeatures"):
+        reverie.train("CartPole-v1:ppo", *words, runs_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_that_is_found_wrong_later_leaves_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("found late")
+
+    monkeypatch.setattr("reverie.training.orchestrator.Orchestrator.run", refuse)
+    with pytest.raises(ConfigError, match="found late"):
+        reverie.train("CartPole-v1:ppo", *TINY, steps=64, runs_dir=tmp_path)
+    assert reverie.find("@last", tmp_path).state == "failed"

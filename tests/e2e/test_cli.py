@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -165,7 +166,13 @@ def test_eval_as_text(reverie: Command, trained: api.Run) -> None:
     ).out.splitlines()
     assert lines[0] == f"{trained.name} (best policy), 4 episodes"
     assert lines[1].startswith("return ")
+    assert "95% of the mean" in lines[1]
     assert lines[2].startswith("interquartile mean ")
+
+
+def test_one_episode_has_no_interval(reverie: Command, trained: api.Run) -> None:
+    line = reverie("eval", str(trained.path), "--episodes", "1").out.splitlines()[1]
+    assert re.fullmatch(r"return \d+\.\d\d", line)
 
 
 def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
@@ -200,7 +207,9 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("train", "reverie.envs.dummy.CountingEnv:ppo"), "env.max_episode_steps=..."),
         (("train", "CartPole-v1:ppo", "seed=-1"), "seed"),
         (("train", "no_such_module.Env:ppo"), "no_such_module"),
-        (("train", "CartPole-v1:ppo", "backend.device=cuda:9"), "backend.device"),
+        (("train", "CartPole-v1:ppo", "backend.device=cuda:9"), "'cuda:9' is not available here"),
+        (("train", "CartPole-v1:ppo", "backend.device=cuda:9", "--dry-run"), "'cuda:9' is not available here"),
+        (("train", "CartPole-v1:ppo", "backend.device=cuda:x", "--dry-run"), "'cuda:x' is not the name of a device"),
         (("train", "CartPole-v1:ppo", "--stpes", "5"), "--stpes"),
         (("config", "show", "CartPole-v1:ppo", "env.num_env=3"), "'num_envs'"),
     ],

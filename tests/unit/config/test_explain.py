@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
 from reverie.config.explain import ABSENT, REQUIRED, Difference, all_keys, diff, explain, explain_tree
 from reverie.config.tree import Tree
 from reverie.core import registry
+from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 
 Make = Callable[..., Tree]
@@ -89,3 +92,39 @@ def test_diff_lists_what_differs(toy_tree: Make) -> None:
         Difference("algorithm.part.bias", ABSENT, True),
     ]
     assert diff(left, left) == []
+
+
+# ---------------------------------------------------------------- classes of one's own
+
+
+class OwnNetwork:
+    class Config(ComponentConfig):
+        kind: str = f"{__name__}.OwnNetwork"
+        width: int = Field(32, ge=1)
+        """Units of each tower."""
+        optimizer: Annotated[ComponentConfig, Component("optimizer")] = ComponentConfig(kind="adam")
+        """A part of it."""
+
+
+class Bare:
+    pass
+
+
+def test_a_class_of_ones_own_is_explained_by_its_path() -> None:
+    entries = {entry.key: entry for entry in explain(f"{__name__}.OwnNetwork")}
+    width = entries["width"]
+    assert (width.meaning, width.type, width.default) == ("Units of each tower.", "whole number, at least 1", 32)
+    assert width.kinds == (f"{__name__}.OwnNetwork",)
+    assert "optimizer.weight_decay" in entries
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (f"{__name__}.Bare", "has no config class"), (f"{__name__}.OwnNetwrk", "'OwnNetwork'"),
+        ("no_such_module.Network", "There is no key"), ("env.Network", "There is no key"),
+    ],
+)  # fmt: skip
+def test_a_class_that_cannot_be_explained_says_why(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        explain(name)

@@ -33,6 +33,8 @@ def problems(*words: str) -> list[str]:
         ("phases.0.duration_step=3", "phases.0.duration_step = 3", "'duration_steps'"),
         ("env.num_envs=0", "env.num_envs = 0", "must be at least 1"),
         ("algorithm.gamma=1.5", "algorithm.gamma = 1.5", "must be at most 1"),
+        ("algorithm.gamma=nan", "algorithm.gamma = 'nan'", "must be a finite number"),
+        ("algorithm.gamma=.nan", "algorithm.gamma = nan", "must be a finite number"),
         ("seed=abc", "seed = 'abc'", "must be a whole number"),
         ("seed=1.5", "seed = 1.5", "must be a whole number"),
         ("normaliser.reward=3", "normaliser.reward = 3", "must be true or false"),

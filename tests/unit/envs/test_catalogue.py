@@ -61,10 +61,12 @@ def test_the_list_as_json() -> None:
 
 
 def test_a_check_that_finds_errors_ends_with_code_1() -> None:
-    sound = CliRunner().invoke(app, ["check", "broken_envs.Sound"])
+    sound = CliRunner().invoke(app, ["check", "broken_envs.Sound", "env.max_episode_steps=20"])
     assert (sound.exit_code, "nothing to complain about" in sound.stdout) == (0, True)
     broken = CliRunner().invoke(app, ["check", "broken_envs.OldStep"])
     assert (broken.exit_code, "step() returns 4 values" in broken.stdout) == (1, True)
-    warned = CliRunner().invoke(app, ["check", "broken_envs.Sound", "env.log_keys=[regret]", "--json"])
+    warned = CliRunner().invoke(
+        app, ["check", "broken_envs.Sound", "env.max_episode_steps=20", "env.log_keys=[regret]", "--json"]
+    )
     assert warned.exit_code == 0
     assert [finding["severity"] for finding in json.loads(warned.stdout)] == ["warning"]

@@ -60,6 +60,14 @@ def test_an_unknown_id_names_its_neighbours() -> None:
         make.make_env(EnvConfig(id="broken_envs.Sounds"))
 
 
+def test_an_unknown_id_may_be_one_of_another_package() -> None:
+    with pytest.raises(ConfigError, match="written package:Id, once that is installed with pip"):
+        make.make_env(EnvConfig(id="MiniGrid-Emptier-v0"))
+    with pytest.raises(ConfigError, match="no environment called 'broken_envs:Nothing-v0'") as caught:
+        make.make_env(EnvConfig(id="broken_envs:Nothing-v0"))
+    assert "package:Id" not in caught.value.fix
+
+
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise gym.error.DependencyNotInstalled("MuJoCo is not installed")

@@ -67,8 +67,10 @@ def test_a_mask_keeps_something(keep: tuple[int, ...]) -> None:
 
 
 def test_a_mask_cannot_keep_what_is_not_there() -> None:
-    with pytest.raises(ConfigError, match="all places to keep"):
-        _wrap(make_env(EnvConfig(id="CartPole-v1")), "mask_observation", keep=(0, 4))
+    with pytest.raises(ConfigError, match="cannot keep 4, 9: the env shows 4 numbers, 0-3"):
+        _wrap(make_env(EnvConfig(id="CartPole-v1")), "mask_observation", keep=(0, 4, 9))
+    with pytest.raises(ConfigError, match="needs a list of numbers"):
+        _wrap(make_env(EnvConfig(id="FrozenLake-v1")), "mask_observation", keep=(0,))
 
 
 @pytest.mark.parametrize("kind", registry.kinds("wrapper"))

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
-from reverie.core.errors import RunError
+from reverie.core.errors import ReverieError, RunError
 from reverie.envs.episode import make_action_map
 from reverie.envs.make import make_env
 from reverie.policy import Agent, Policy
@@ -131,6 +132,16 @@ def test_whichever_policy_there_is_is_found(folder: RunFolder, session: Session)
         policy_folder(folder.path, "middle")
 
 
+def test_policies_are_found_without_a_status_that_can_be_read(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    for steps in (90, 100):
+        evaluate(shelf, session, steps, 5.0)
+    (folder.path / "status.json").write_text("{")
+    assert policy_folder(folder.path, "best").name == "best-100"
+    with pytest.raises(RunError, match=rf"status\.json cannot be read.*\n.*reverie resume {folder.name}"):
+        folder.status()
+
+
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp", ".", 5, ["best-1"]])
 def test_a_policy_lies_inside_of_its_run(folder: RunFolder, session: Session, name: Any) -> None:
     session.policy.save(folder.path / "elsewhere", {})
@@ -175,6 +186,8 @@ def test_an_agent_follows_one_episode_after_the_other(session: Session) -> None:
         ended = False
         while not ended:
             observation, _, ended, _, _ = env.step(agent.act(observation))
+    with pytest.raises(ReverieError, match="of 1 envs, and now sees 3"):
+        agent.act(np.stack([observation] * 3))
     with pytest.raises(AssertionError, match="another number of rows"):
         agent.act(env.reset(seed=5)[0])  # without a reset of the agent
 
