@@ -107,9 +107,7 @@ class ReplayBuffer:
         self.rows = ObservedColumns(num_envs, *_chunks(config, num_envs), store if config.storage == "disk" else None)
         self.annotations = AnnotationColumns(self.rows, config.annotation_dtype)
         self.sampler: Sampler = registry.load("sampler", config.sampler.kind)(config.sampler, self.rows)
-        self._usage = Usage()
-        self._last_draw: tuple[int, Array] | None = None
-        """The newest vector step when samples were last drawn, and their anchors."""
+        self.usage = Usage()
         self._spans: dict[Read, Span] = {}
         self.holdout: ReplayBuffer | None = None
         """What is kept from training, in a buffer of its own."""
@@ -132,7 +130,7 @@ class ReplayBuffer:
             row[key] = take_newest_frame(key, row, self.config.frames)
         notes = {key: row.pop(key) for key in list(row) if key.startswith(NOTE)}
         dropped = self.rows.append(row)
-        self._usage.added += self.num_envs
+        self.usage.added += self.num_envs
         if dropped is not None:
             self.annotations.forget(dropped)
         if notes:
@@ -181,8 +179,9 @@ class ReplayBuffer:
             )
         span = self._span(read)
         drawn = self.sampler.draw(read.batch_size, span, rng)
-        self._usage.served += read.rows
-        self._last_draw = self.rows.newest, drawn.anchors
+        self.usage.served += read.rows
+        steps = drawn.anchors if self.num_envs == 1 else drawn.anchors // self.num_envs
+        self.usage.age = (self.rows.newest - int(np.add.reduce(steps)) / len(steps)) * self.num_envs
         return self._read(drawn, span)
 
     def write_back(self, values: WriteBack) -> None:
@@ -191,14 +190,6 @@ class ReplayBuffer:
         if self.sampler.uses_priorities and "priority" in columns:
             self.sampler.write_priorities(values.ids, columns.pop("priority"))
         self.annotations.write(values.ids, columns)
-
-    @property
-    def usage(self) -> Usage:
-        """The age is worked out only when somebody asks: drawing is to be quick."""
-        if self._last_draw is not None:
-            newest, anchors = self._last_draw
-            self._usage.age = (newest - float((anchors // self.num_envs).mean())) * self.num_envs
-        return self._usage
 
     def metrics(self) -> dict[str, float]:
         usage = self.usage
@@ -247,7 +238,7 @@ class ReplayBuffer:
         self.rows.load_state(state["rows"])
         self.annotations.load_state(state["annotations"])
         self.sampler.load_state(state["sampler"])
-        self._usage, self._last_draw = Usage(**state["usage"]), None
+        self.usage = Usage(**state["usage"])
         self._is_filled = bool(state["is_filled"])
         if self.holdout is not None:
             self.holdout.load_state(state["holdout"])

@@ -222,8 +222,9 @@ class Execution:
             self.console.note(f"Failed: {error.message}")  # whoever catches it shows it
         else:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
-        if self.resume_command not in getattr(error, "fix", "") and checkpointer.folder.paths():
-            self.console.say(f"Nothing up to the last checkpoint is lost; go on with: {self.resume_command}")
+        if self.resume_command not in getattr(error, "fix", ""):
+            kept = "Nothing up to the last checkpoint is lost; go on" if checkpointer.folder.paths() else "Begin again"
+            self.console.say(f"{kept} with: {self.resume_command}")
 
     def _keep_batch(self, error: NotFiniteError, session: Session) -> None:
         """Save the batch that spoilt an update, and tell."""
