@@ -28,7 +28,7 @@ OWN = "reverie"
 
 
 def write_minari(root: Path, name: str, episodes: Iterable[Row], env: gym.Env[Any, Any], origin: str) -> Path:
-    """Write episodes as the Minari dataset ``name`` below ``root``; where its data lie."""
+    """Write episodes as the Minari dataset ``name`` below ``root``; where it lies."""
     _import_minari()
     path = (root / name / "data").absolute()  # Minari looks for its files relative to this, and again to here
     if path.exists():
@@ -39,7 +39,7 @@ def write_minari(root: Path, name: str, episodes: Iterable[Row], env: gym.Env[An
     except BaseException:
         shutil.rmtree(path.parent, ignore_errors=True)  # half a dataset would look like a whole one
         raise
-    return path
+    return path.parent
 
 
 def _fill(path: Path, name: str, episodes: Iterable[Row], env: gym.Env[Any, Any], origin: str) -> None:
