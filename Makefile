@@ -30,7 +30,7 @@ browser:  ## install Chromium, which tests of pages need, where this may be done
 		chromium chromium-driver; } >/dev/null 2>&1; } || \
 		echo "The tests of pages will be skipped; for them: sudo apt-get install chromium chromium-driver"
 
-lint: $(TESTABLE)  ## check style, format and types
+lint: $(INSTALLED)  ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -23,7 +23,6 @@ DEFAULT = "default"
 DECIDED = "decided at the start"
 ENV_ARGUMENTS = ("env", "kwargs")
 """Below this the keys are the env's own: a 'kind' there says nothing about components."""
-NUM_ENVS = ("env", "num_envs")
 METRIC_RULES = ("log", "rules")
 """Below this the keys are patterns of metrics' names, not of keys."""
 Assignments = Iterable[tuple[Path, Any]]
@@ -182,9 +181,7 @@ def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Ass
         )
     yield [(("env", "id"), env)], COMMAND_LINE
     if preset:
-        # How many envs suits the variants that were tuned with it; other algorithms collect in other portions.
-        is_tuned = variant in variants
-        yield [pair for pair in assignments(body) if is_tuned or pair[0] != NUM_ENVS], preset.label
+        yield assignments(body), preset.label
         yield assignments(tuned), f"{preset.label} ({variant})"
     if variant not in variants:
         notes.append(f"No tuned values for {variant} on {env}: the algorithm's defaults are used.")

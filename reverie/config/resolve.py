@@ -20,8 +20,6 @@ from reverie.core.schedule import LINEAR, expand_linear
 from reverie.envs.config import EnvConfig
 from reverie.training.phases import Phase, flatten_phases
 
-KEEP_OBSERVATIONS = ("action_repeat", "time_limit", "reward_clip")
-"""Wrappers that leave observations as they are."""
 LOG_LINES = 200
 """How many lines of metrics a run writes unless it says otherwise."""
 CHECKPOINTS = 20
@@ -95,9 +93,11 @@ def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tre
 
 def _frames_of_stacks(config: RunConfig) -> int:
     """Of how many frames observations are stacks for sure when they reach a buffer; normalised ones are no longer."""
-    wrappers = [wrapper for wrapper in config.env.wrappers if wrapper.kind not in KEEP_OBSERVATIONS]
-    is_stack = wrappers and wrappers[-1].kind == "frame_stack" and config.normaliser.observation == "off"
-    return int(getattr(wrappers[-1], "frames", 1)) if is_stack else 1
+    kinds = {wrapper.kind for wrapper in config.env.wrappers}
+    keeping = {kind for kind in kinds if registry.declares("wrapper", kind, "keeps_observations")}
+    last = next((wrapper for wrapper in reversed(config.env.wrappers) if wrapper.kind not in keeping), None)
+    is_stack = last is not None and last.kind == "frame_stack" and config.normaliser.observation == "off"
+    return int(getattr(last, "frames", 1)) if is_stack else 1
 
 
 def step_budget(phases: tuple[Phase, ...]) -> int:

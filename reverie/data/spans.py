@@ -138,8 +138,8 @@ def _reach_within_episode(columns: ObservedColumns, anchors: Array, span: Span) 
 
 def _has_history(columns: ObservedColumns, anchors: Array, first: Array | int, span: Span) -> Array | bool:
     """Where the frames before the first row of a sample are stored, or are none of its episode."""
-    surely = (columns.oldest + span.before + span.history) * columns.num_envs
-    if not np.count_nonzero(anchors < surely):
+    known_from = (columns.oldest + span.before + span.history) * columns.num_envs
+    if not np.count_nonzero(anchors < known_from):
         return True
     begin = _first_steps_with_history(columns, span.history)
     step, env = np.divmod(anchors, columns.num_envs)

@@ -244,6 +244,8 @@ class RenderPixels(gym.ObservationWrapper[Any, Any, Any]):
 class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
     """Each action is done several times; rewards are summed, and the end of the episode ends the repeats."""
 
+    keeps_observations = True
+
     class Config(ComponentConfig):
         kind: str = "action_repeat"
         repeats: int = Field(2, ge=1)
@@ -266,6 +268,8 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
 class TimeLimit(gym.wrappers.TimeLimit):
     """Cuts episodes after ``steps`` steps, counted where it stands: outside action_repeat, agent steps."""
 
+    keeps_observations = True
+
     class Config(ComponentConfig):
         kind: str = "time_limit"
         steps: int = Field(ge=1)
@@ -277,6 +281,8 @@ class TimeLimit(gym.wrappers.TimeLimit):
 
 class RewardClip(gym.RewardWrapper[Any, Any]):
     """Rewards cut to an interval, or reduced to their sign."""
+
+    keeps_observations = True
 
     class Config(ComponentConfig):
         kind: str = "reward_clip"

@@ -203,7 +203,9 @@ class Encoder(nn.Module):
 
     def _vectors(self, flat: Tensors) -> Tensor:
         vectors, count = self.inputs(flat), self.num_pressed
-        return self.layers(torch.cat([symlog(vectors[:, :count]), vectors[:, count:]], 1) if count else vectors)
+        if count == vectors.shape[1]:  # nearly always: there are no indices
+            return self.layers(symlog(vectors))
+        return self.layers(torch.cat([symlog(vectors[:, :count]), vectors[:, count:]], 1))
 
 
 class Decoder(nn.Module):

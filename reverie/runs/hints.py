@@ -41,7 +41,7 @@ def names_foreign_code(config: RunConfig) -> bool:
 def spent_schedules(config: RunConfig) -> list[str]:
     """A warning if learning rates are 0 before the run ends: their schedules keep the horizon of the first budget."""
     tree, budget = config_to_tree(config), step_budget(config.phases)
-    ends = [path[:-1] for path, value in leaves(tree) if path[-1] == "end" and value == 0]
+    ends = [path[:-1] for path, value in leaves(tree) if path[0] != "env" and path[-1] == "end" and value == 0]
     spent = {join_path(path): line for path in ends if 0 < (line := get(tree, path)).get("to", 0) < budget}
     rates = [key for key in spent if key.endswith("learning_rate")]
     if not rates:

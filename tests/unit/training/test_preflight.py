@@ -16,7 +16,11 @@ import pytest
 from reverie import api
 from reverie.api import make_config
 from reverie.config.build import build
+from reverie.config.compose import compose
+from reverie.config.presets import env_names, variant_names
+from reverie.config.resolve import resolve_numbers
 from reverie.config.schema import RunConfig
+from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
 from reverie.core.specs import Specs
 from reverie.envs.make import make_specs
@@ -253,6 +257,14 @@ def test_train_ratio_is_compared_in_updates() -> None:
     measured = Measured(hooks={"update": HookCost(1.0, 1, None, 64)})
     assert update_rate(config, measured) == 0.5
     assert preset_rate(config, measured) == 0.5
+
+
+@pytest.mark.parametrize("spec", [f"{env}:{variant}" for env in env_names() for variant in variant_names(env)])
+def test_no_preset_walks_into_a_trap_of_updates(spec: str) -> None:
+    config = load_config(resolve_numbers(compose(spec, ()).tree))
+    measured = Measured(hooks={"update": HookCost(1.0, 1, None, 1024)})
+    own, usual = update_rate(config, measured), preset_rate(config, measured)
+    assert own is None or usual is None or 0.1 < own / usual < 10
 
 
 @pytest.mark.parametrize("spec", ["CartPole-v1:dreamer", "CartPole-v1:dqn", "Pendulum-v1:sac"])
