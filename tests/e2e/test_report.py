@@ -14,6 +14,7 @@ from reverie import api
 from reverie.core.errors import TrainingError
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.report import write as reports
+from reverie.runs.report.gather import gather
 from reverie.runs.report.wording import score
 from tests.browser import Browser, open_browser
 from tests.e2e.conftest import SMALL, Command
@@ -113,6 +114,22 @@ def test_a_page_about_ten_thousand_metrics_stays_small(tmp_path: Path) -> None:
     assert text.count("<svg") < 30
     assert "update/loss" in text
     assert "more metrics not listed" in text
+
+
+def test_a_hundred_megabytes_of_metrics_are_thinned_and_no_evaluation_is_lost(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    ordinary = ", ".join(f'"update/metric_{n}": {0.1 * n:.6f}' for n in range(8))
+    lines = [f'{{"env_steps": N{step:03d}, {ordinary}}}\n' for step in range(1000)]
+    lines[500] = '{"env_steps": N500, "evaluate/return_mean": 1.0}\n'
+    text = "".join(lines)
+    blocks = 100_000_000 // len(text) + 1
+    with (run / "metrics.jsonl").open("w") as file:
+        for number in range(blocks):
+            file.write(text.replace("N", str(number + 1)))
+    assert gather(run).evaluations.count == blocks
+    page = reports.report_run(run)
+    assert "passed over" in page.read_text()
+    assert page.stat().st_size < 1_000_000
 
 
 def check_page(browser: Browser, page: Path, charts: int) -> None:
