@@ -26,7 +26,7 @@ from typing import Any
 
 from bench.speed import ROOT, one_thread
 
-TURNS = 3
+TURNS = int(os.environ.get("TURNS", 3))
 INSIDE, TOLD = "inside", "REVERIE_BENCH_SEEING"
 TRAIN = [sys.executable, "-m", "bench.seeing", INSIDE, "train", "CartPole-v1:ppo"]
 OFF = ["--quiet", "preflight.enabled=false", "monitor.enabled=false", "video.enabled=false", "log.report=false"]
