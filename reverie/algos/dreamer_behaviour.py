@@ -53,8 +53,8 @@ class Behaviour:
 
     def losses(self, latent: Latent, part: Part) -> tuple[Losses, dict[str, Tensor]]:
         """Losses in dreams from every row of a part and on its rows; and numbers to watch."""
-        dream, slope = self._dream_to_learn(latent, part)
-        losses, returns, metrics = self.dream_losses(dream, slope, is_whole=part.share == 1)
+        learnt = self._dream_to_learn(latent, part)
+        losses, returns, metrics = self.dream_losses(*learnt, is_whole=part.share == 1)
         if self.config.loss_weights.replay_value:
             starts = returns[0].view(part.rows["is_first"].shape)
             losses["replay_value"] = self.replay_loss(latent.features, part.rows, starts)
@@ -63,29 +63,36 @@ class Behaviour:
     @torch.no_grad()
     def returns(self, latent: Latent, part: Part) -> Tensor:
         """The returns (H, N) of which :meth:`losses` learns."""
-        dream, _ = self._dream_to_learn(latent, part)
+        dream, *_ = self._dream_to_learn(latent, part)
         return self._judge(dream, self.critic(dream.features[:-1])).returns
 
-    def _dream_to_learn(self, latent: Latent, part: Part) -> tuple[Dream, Tensor | None]:
+    def _dream_to_learn(self, latent: Latent, part: Part) -> tuple[Dream, Tensor, Tensor | None]:
         assert part.dreams is not None
         if self.config.dynamics_share:
             return self.dream_through(latent.flatten(), part.dreams)
-        return self.dream(latent.flatten(), part.dreams), None
+        return *self.dream(latent.flatten(), part.dreams), None
 
-    def dream(self, start: Latent, noise: DreamNoise) -> Dream:
-        """On from N latents, as the policy acts; no gradients."""
+    def dream(self, start: Latent, noise: DreamNoise) -> tuple[Dream, Tensor]:
+        """On from N latents, as the policy acts: also what its network said (H * N, ...), with its gradient."""
+        said: list[Tensor] = []
+        learns = torch.is_grad_enabled()
 
         def act(features: Tensor, step: int) -> Tensor:
-            return self.actor(features).sample(noise.action[step])
+            with torch.set_grad_enabled(learns):
+                # Data, because the dream goes on in the same memory, which autograd takes for a change of this row.
+                said.append(self.actor.compute(features.data))
+            return self.actor.distribution(said[-1].detach()).sample(noise.action[step])
 
-        return self.model.imagine(start, act, noise.latent)
+        return self.model.imagine(start, act, noise.latent), torch.cat(said)
 
-    def dream_through(self, start: Latent, noise: DreamNoise) -> tuple[Dream, Tensor]:
-        """A dream, and its returns (H, N) with their slope along what the policy did; model and value stand still."""
+    def dream_through(self, start: Latent, noise: DreamNoise) -> tuple[Dream, Tensor, Tensor]:
+        """The same, and returns (H, N) with their slope along what the policy did; model and value stand still."""
+        said: list[Tensor] = []
         actions: list[Tensor] = []
 
         def act(features: Tensor, step: int) -> Tensor:
-            policy = self.actor(features.detach())
+            said.append(self.actor.compute(features.detach()))
+            policy = self.actor.distribution(said[-1])
             actions.append(policy.sample(noise.action[step]).detach())
             return policy.through(noise.action[step])
 
@@ -95,14 +102,15 @@ class Behaviour:
             critic = self.critic.slow if self.config.slow_targets else self.critic.value
             values = critic(features[1:]).expectation()
             returns = imagined_return(prediction.reward.T, values.T, prediction.continuation.T, self.config.gae_lambda)
-        return Dream(features.detach(), torch.stack(actions)), returns.T
+        return Dream(features.detach(), torch.stack(actions)), torch.cat(said), returns.T
 
     def dream_losses(
-        self, dream: Dream, slope: Tensor | None = None, is_whole: bool = True
+        self, dream: Dream, said: Tensor, slope: Tensor | None = None, is_whole: bool = True
     ) -> tuple[Losses, Tensor, dict[str, Tensor]]:
         """Losses (H, N), returns (H, N) and metrics; nothing of it reaches the model.
 
-        ``slope`` are the same returns with a gradient, if the policy is to follow it. The scale of returns learns from
+        ``said`` is what the policy's network made of the dream (H * N, ...), with its gradient; ``slope`` are the same
+        returns with a gradient, if the policy is to follow it. The scale of returns learns from
         dreams of a whole batch; of one in parts it knows already.
         """
         features = dream.features
@@ -115,7 +123,7 @@ class Behaviour:
             advantage = (judged.returns - judged.expected[:-1]) / scale
             weight = judged.continuation.cumprod(0)[:-1]
             slow = self.critic.slow_mean(features[:-1])
-        policy = self.actor(features[:-1].flatten(0, 1))
+        policy = self.actor.distribution(said)
         log_prob = policy.log_prob(dream.actions.flatten(0, 1)).view_as(advantage)
         entropy = policy.entropy().view_as(advantage)
         gain = log_prob * advantage
@@ -141,8 +149,8 @@ class Behaviour:
             expected = self.critic.slow_mean(features)
         else:
             expected = torch.cat([value.mean(), self.critic.mean(features[-1:])])
-        prediction = self.model.predict(features)
-        reward, going_on = prediction.reward[1:], prediction.continuation
+        reward, going_on = self.model.predict(features)
+        reward = reward[1:]
         returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
         return Judged(reward, going_on, expected, returns)
 

@@ -41,7 +41,7 @@ class Looks:
         """Dream on from N latents: with these actions (H, N, *shape), or ``steps`` with those of the policy."""
         if actions is None:
             behaviour: Behaviour = self.behaviour
-            return behaviour.dream(start, behaviour.draw_noise(rng, steps, len(start.deter)))
+            return behaviour.dream(start, behaviour.draw_noise(rng, steps, len(start.deter)))[0]
         given = torch.as_tensor(actions, device=backend.device())
         noise = latent_noise(self.model, rng, *given.shape[:2])
         return self.model.imagine(start, lambda features, step: given[step], noise)

@@ -56,10 +56,11 @@ class LatentActor(nn.Module):
         self.output = make_linear(config.units if config.layers else inputs, outputs, config.output_scale)
 
     def forward(self, features: Tensor) -> Distribution:
-        return self.distribution(self._compute(features))
+        return self.distribution(self.compute(features))
 
     @in_precision
-    def _compute(self, features: Tensor) -> Tensor:
+    def compute(self, features: Tensor) -> Tensor:
+        """What :meth:`distribution` takes: the network's output (N, ...)."""
         return self.output(self.layers(features))
 
     def distribution(self, output: Tensor) -> Distribution:
@@ -117,11 +118,13 @@ class LatentCritic(nn.Module):
 
     def mean(self, features: Tensor) -> Tensor:
         """The expected value (...), without gradient."""
-        return in_parts(lambda part: self.value(part).mean(), features)
+        with torch.no_grad():
+            return in_parts(lambda part: self.value(part).mean(), features)
 
     def slow_mean(self, features: Tensor) -> Tensor:
         """What the slow copy expects (...), without gradient."""
-        return in_parts(lambda part: self.slow(part).mean(), features)
+        with torch.no_grad():
+            return in_parts(lambda part: self.slow(part).mean(), features)
 
     @torch.no_grad()
     def follow(self, rate: float) -> None:

@@ -50,8 +50,14 @@ class Usage:
     """Rows over all envs that came in."""
     served: int = 0
     """Rows that reads replayed; a transition counts as one."""
-    age: float = 0.0
-    """Rows over all envs that had come after a sampled one, on average over the last batch."""
+    drawn: Array = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    """The rows that the last batch was drawn from, by their ids."""
+    newest: int = 0
+    """The newest step of the envs at that time."""
+
+    def age(self, num_envs: int) -> float:
+        """Rows over all envs that had come after a sampled one, on average over the last batch."""
+        return float((self.newest - self.drawn // num_envs).mean()) * num_envs if len(self.drawn) else 0.0
 
 
 class ReplayBuffer:
@@ -180,8 +186,7 @@ class ReplayBuffer:
         span = self._span(read)
         drawn = self.sampler.draw(read.batch_size, span, rng)
         self.usage.served += read.rows
-        steps = drawn.anchors if self.num_envs == 1 else drawn.anchors // self.num_envs
-        self.usage.age = (self.rows.newest - int(np.add.reduce(steps)) / len(steps)) * self.num_envs
+        self.usage.drawn, self.usage.newest = drawn.anchors, self.rows.newest
         return self._read(drawn, span)
 
     def write_back(self, values: WriteBack) -> None:
@@ -195,7 +200,7 @@ class ReplayBuffer:
         usage = self.usage
         return {
             "fill": min(1.0, len(self) / self.config.capacity),
-            "age": usage.age,
+            "age": usage.age(self.num_envs),
             "samples_per_insert": usage.served / max(1, usage.added),
         }
 

@@ -23,12 +23,19 @@ class Mover:
     """Moves ``count`` memories of an RSSM; build it anew when the weights have changed."""
 
     def __init__(self, rssm: RSSM, count: int) -> None:
-        core, entries = rssm.core, (rssm.from_deter, rssm.from_stoch, rssm.from_action)
+        core, entries, shared = rssm.core, [rssm.from_deter, rssm.from_stoch], rssm.core.shared.weight.t()
         self.core, self.blocks = core, core.own.blocks
+        self.choices = 0
+        if rssm.actions_are_choices:  # there are few: what each of them adds is known beforehand
+            table = rssm.project_choices()
+            self.choices, shared = len(table), torch.cat([shared[: -rssm.config.hidden], table])
+        else:
+            entries.append(rssm.from_action)
         self.linears = [(entry.linear.bias, rounded(entry.linear.weight).t()) for entry in entries]
-        self.shared, self.own = rounded(core.shared.weight).t(), rounded(core.own.weight)
+        self.shared, self.own = rounded(shared), rounded(core.own.weight)
         self.scale = torch.stack([entry.finish.scale for entry in entries])
-        self.entry = self.scale.new_empty(count, *self.scale.shape)
+        self.inputs = self.scale.new_empty(count, len(shared))
+        self.entry = self.inputs[:, : self.scale.numel()].unflatten(1, self.scale.shape)
         self.gates = self.scale.new_empty(self.blocks, count, core.gates.weight.shape[-1])
         self.gates_weight, self.gates_bias = self._prepare_gates()
 
@@ -43,10 +50,12 @@ class Mover:
 
     def __call__(self, deter: Tensor, stoch: Tensor, action: Tensor, out: Tensor) -> None:
         """From the memory (N, D), the latent (N, W) and the action (N, A) to the next memory (N, D)."""
-        for place, (bias, weight), x in zip(self.entry.unbind(1), self.linears, (deter, stoch, action), strict=True):
+        for place, (bias, weight), x in zip(self.entry.unbind(1), self.linears, (deter, stoch, action), strict=False):
             affine(bias, x, weight, out=place)
-        entry = _finish(self.entry, self.scale).flatten(1)
-        hidden = affine(self.core.own.bias, entry, self.shared)
+        _finish(self.entry, self.scale)
+        if self.choices:
+            self.inputs[:, -self.choices :] = action
+        hidden = affine(self.core.own.bias, self.inputs, self.shared)
         self._blockwise(hidden).add_(multiply(self._blockwise(deter), self.own))
         _finish(hidden, self.core.hidden.scale)
         affine(self.gates_bias, self._blockwise(hidden), self.gates_weight, out=self.gates)

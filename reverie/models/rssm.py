@@ -107,9 +107,11 @@ class Observed(NamedTuple):
 class RSSM(nn.Module):
     """The dynamics alone, over encoded actions and observations."""
 
-    def __init__(self, config: RSSMConfig, actions: int, tokens: int) -> None:
+    def __init__(self, config: RSSMConfig, actions: int, tokens: int, actions_are_choices: bool = False) -> None:
+        """``actions_are_choices``: the only actions are the one-hot vectors of that length."""
         super().__init__()
         self.config = config
+        self.actions_are_choices = actions_are_choices
         deter, hidden = config.deter, config.hidden
         self.width = config.width
         self.features = deter + self.width
@@ -242,6 +244,10 @@ class RSSM(nn.Module):
         """The part of the GRU's input that the action decides (..., D). Actions count up to a size of 1."""
         weight = self.core.shared.weight[:, 2 * self.config.hidden :]
         return F.linear(self.from_action(_bound(action)), weight)
+
+    def project_choices(self) -> Tensor:
+        """The same for each of the actions that can be chosen (A, D)."""
+        return self._project_action(torch.eye(self.from_action.linear.in_features, device=self.core.own.bias.device))
 
     def _probability(self, logits: Tensor) -> Tensor:
         return mix_uniform(logits.unflatten(-1, (self.config.classes, self.config.stoch)), self.config.unimix)

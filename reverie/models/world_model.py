@@ -83,7 +83,8 @@ class WorldModel(nn.Module):
         self.action_input = ActionInput(specs.action)
         self.encoder = Encoder(config.encoder, specs.observations)
         rssm = RSSM if config.rssm.latents == "categorical" else GaussianRSSM
-        self.rssm = rssm(config.rssm, self.action_input.width, self.encoder.width)
+        is_choice = specs.action.kind == "discrete"
+        self.rssm = rssm(config.rssm, self.action_input.width, self.encoder.width, is_choice)
         self.features = self.rssm.features
         self.decoder = Decoder(config.decoder, specs.observations, config.rssm)
         self.reward = ScalarHead(config.reward, self.features)
@@ -112,6 +113,7 @@ class WorldModel(nn.Module):
         """Features (H + 1, N, F) that gradients flow through; the policy gives encoded actions (N, A)."""
         return self.rssm.dream(latent, policy, noise)
 
+    @torch.no_grad()
     def predict(self, features: Tensor) -> Prediction:
         """Expected reward and chance to go on (discount included), without gradient."""
         reward = in_parts(lambda part: self.reward(part).mean(), features)

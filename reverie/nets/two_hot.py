@@ -96,17 +96,17 @@ class ScalarHead(nn.Module):
 
     @in_precision
     def _compute(self, features: Tensor) -> Tensor:
-        return self.output(self.layers(features))
+        return in_parts(lambda part: self.output(self.layers(part)), features)
 
 
 def in_parts(head: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
-    """What a head makes of many features (..., F), without gradient, a thousand at a time.
+    """What a head makes of many features (..., F), a thousand at a time: (..., *its shape).
 
-    Then the wide outputs between them and the results stay in the processor's cache, which is 1.5 times as fast.
+    Then the wide outputs on the way stay in the processor's cache, forwards and backwards: 1.5 times as fast.
     """
-    with torch.no_grad():
-        parts = [head(part) for part in features.flatten(0, -2).split(_PART)]
-        return torch.cat(parts).view(features.shape[:-1])
+    flat = features.flatten(0, -2)
+    parts = [head(part) for part in flat.split(_PART if flat.device.type == "cpu" else len(flat))]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).unflatten(0, features.shape[:-1])
 
 
 class ChanceHead(nn.Module):

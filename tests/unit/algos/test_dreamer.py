@@ -254,8 +254,8 @@ def test_dream_losses_equal_the_slow_form(action: str) -> None:
     """Sums over single steps of single dreams, after the paper's equations."""
     agent = make(ACTIONS[action])
     start = agent.observe(make_batch(agent), make_generator(2)).flatten()
-    dream = agent.imagine(start, make_generator(3), steps=4)
-    losses, returns, _ = agent.behaviour.dream_losses(dream)
+    dream, said = agent.behaviour.dream(start, agent.behaviour.draw_noise(make_generator(3), 4, len(start.deter)))
+    losses, returns, _ = agent.behaviour.dream_losses(dream, said)
     value, slow = agent.critic(dream.features), agent.critic.slow_mean(dream.features)
     prediction = agent.model.predict(dream.features)
     scale = float(agent.return_scale()[1])

@@ -99,6 +99,18 @@ def test_imagining_equals_the_slow_form(rssm: RSSM) -> None:
 
 
 @torch.no_grad()
+def test_choices_looked_up_move_the_memory_as_choices_projected(rssm: RSSM) -> None:
+    noise = uniform(3, COUNT, CONFIG.stoch, seed=6)
+
+    def policy(features: Tensor, step: int) -> Tensor:
+        return torch.eye(ACTIONS)[(torch.arange(COUNT) + step) % ACTIONS]
+
+    projected = rssm.imagine(start(rssm), policy, noise)
+    rssm.actions_are_choices = True
+    torch.testing.assert_close(rssm.imagine(start(rssm), policy, noise), projected)
+
+
+@torch.no_grad()
 def test_a_scan_in_two_pieces_is_one_scan(rssm: RSSM) -> None:
     whole = rssm.observe(start(rssm), *inputs()).latent
     first = rssm.observe(start(rssm), *(part[:, :2] for part in inputs())).latent
