@@ -10,9 +10,10 @@ import pytest
 import reverie
 
 
-@pytest.mark.parametrize("variant", ["ppo_gru", "ppo_transformer"])
+@pytest.mark.parametrize("variant", ["ppo_gru", "ppo_transformer", "dqn_gru"])
 def test_a_cue_is_remembered(variant: str, tmp_path: Path) -> None:
-    words = ("early_stop=solved", "phases.0.hooks.2.evaluate.every_steps=4000", "env.vector=sync")
+    phase = 1 if variant == "dqn_gru" else 0
+    words = ("early_stop=solved", f"phases.{phase}.hooks.2.evaluate.every_steps=4000", "env.vector=sync")
     run = reverie.train(f"Reverie/Recall-v0:{variant}", *words, "evaluate.final_episodes=0", seed=1, runs_dir=tmp_path)
     scores = [line["evaluate/return_mean"] for line in run.metrics() if "evaluate/return_mean" in line]
     assert scores[0] < 0.9  # it had to be learnt
