@@ -109,7 +109,7 @@ def test_a_step_leaves_the_memory_that_it_got_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("length", [1, 3, 4, 9, ROWS])
+@pytest.mark.parametrize("length", [1, 3, 4, 6, 9, ROWS])
 @torch.no_grad()
 def test_the_quick_way_to_remember_rows_is_that_of_walking_over_them(kind: str, length: int) -> None:
     network = make(kind)
