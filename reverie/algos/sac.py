@@ -2,8 +2,8 @@
 
 Continuous actions use a squashed Gaussian. For discrete ones expectations over all actions replace samples
 (Christodoulou 2019). With images, a convolutional encoder is trained by the critics alone, on randomly shifted pictures
-(Kostrikov et al. 2021, "Image Augmentation Is All You Need"). The critics are one batched ensemble. With an encoder that
-remembers it learns from windows of rows: :mod:`reverie.controllers.replayed_memory`.
+(Kostrikov et al. 2021, "Image Augmentation Is All You Need"). The critics are one batched ensemble. With an encoder
+that remembers it learns from windows of rows: :mod:`reverie.controllers.replayed_memory`.
 """
 
 from __future__ import annotations

@@ -218,12 +218,12 @@ def _check_memory(config: RunConfig) -> Findings:
 
 def _check_windows(config: RunConfig) -> Findings:
     """A window of rows is one env's, and a buffer shares its room among all envs."""
-    sequence = getattr(config.algorithm, "sequence", None)
-    rows = 0 if sequence is None else sequence.length * config.env.num_envs
+    length = int(getattr(getattr(config.algorithm, "sequence", None), "length", 0))  # none: it reads no windows
+    rows = length * config.env.num_envs
     for name in dict.fromkeys(place.phase.buffer for place in _places(config.phases) if has_update(place.phase)):
         capacity = getattr(config.buffers.get(name), "capacity", None)
         if capacity is not None and capacity < rows:
-            what = f"no window of {sequence.length} rows (algorithm.sequence.length) of one env fits"
+            what = f"no window of {length} rows (algorithm.sequence.length) of one env fits"
             fix = f"Set buffers.{name}.capacity={rows} or more (length times envs), or a shorter length."
             yield f"buffers.{name}.capacity", what, fix
 

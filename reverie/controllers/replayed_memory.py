@@ -3,8 +3,8 @@
 Hausknecht & Stone 2015 ("Deep Recurrent Q-Learning for Partially Observable MDPs") replay stretches of rows from an
 empty memory; Kapturowski et al. 2019 ("Recurrent Experience Replay in Distributed Reinforcement Learning", R2D2) let
 the first rows only fill it. So it is here: a window starts with an empty memory, its first ``burn_in`` rows are seen
-without gradients, and the rows behind them are learnt from. R2D2 also stores the memory of the time when it acted. We do
-not: it is as old as its row, and of a transformer it takes thousands of numbers a row.
+without gradients, and the rows behind them are learnt from. R2D2 also stores the memory of the time when it acted. We
+do not: it is as old as its row, and that of a transformer is thousands of numbers a row.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def check_targets(sequence: SequenceConfig, network: ComponentConfig | None, n_s
     learnt = sequence.length - sequence.burn_in
     if has_memory(network) and learnt <= n_step:
         raise ValueError(
-            f"no row of a window has a target: of its {sequence.length} rows {sequence.burn_in} only fill the memory, and "
-            f"n_step={n_step} needs more than the {learnt} behind them; "
+            f"no row of a window has a target: of its {sequence.length} rows {sequence.burn_in} only fill the memory, "
+            f"and n_step={n_step} needs more than the {learnt} behind them; "
             f"set algorithm.sequence.length={sequence.burn_in + n_step + 1} or more"
         )
 

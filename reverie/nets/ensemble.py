@@ -26,7 +26,7 @@ class EnsembleLinear(nn.Module):
 
 
 class EnsembleNorm(nn.Module):
-    """``count`` norms over the last axis, layer or rms, each with a scale (and a layer norm with a shift) of its own."""
+    """``count`` norms over the last axis, layer or rms, each with a scale (layer: and a shift) of its own."""
 
     def __init__(self, count: int, width: int, kind: str) -> None:
         super().__init__()

@@ -171,29 +171,22 @@ def test_rows_without_a_target_do_not_count(form: str) -> None:
     assert not torch.equal(plain, weights_after(make_agent(form, n_step=3), other))
 
 
-def test_windows_of_a_single_row_give_the_target_of_plain_transitions() -> None:
-    """A network whose memory is empty at every row is a network without: both ways of reading come to the same loss."""
+def test_a_target_over_two_steps_by_hand() -> None:
+    """In windows of three rows only the first one has a target over two steps, from the features of the third."""
     agent = make_agent("dqn", sequence={"length": 3, "burn_in": 0}, n_step=2, gamma=0.7)
     batch = random_rows(agent.specs, 6, 3)
-    batch["is_first"][:] = True
-    windows = agent.replay.steps({**batch, "is_first": np.zeros((6, 3), bool)}, 0.7, 2)
-    steps = windows._replace(
-        start={**windows.start, "is_first": batch["is_first"]}, reached={**windows.reached, "is_first": batch["is_first"]}
-    )  # fmt: skip
-    told: list[Any] = []
-    list(agent._losses(steps, told))
-    network, empty = trunk_of(agent).network, agent.initial_carry(6)
-    memory = {key: torch.as_tensor(value) for key, value in empty.items()}
+    memory = {key: torch.as_tensor(value) for key, value in agent.initial_carry(6).items()}
+    values = []
     with torch.no_grad():
-        now, then = (
-            agent.online.head(network.step({"obs": torch.as_tensor(batch["obs"][:, row])}, torch.ones(6, dtype=torch.bool), memory)[0])
-            for row in (0, 2)
-        )  # fmt: skip
-    best = then.squeeze(-1).amax(1)  # both networks are still the same
-    target = torch.as_tensor(batch["reward"][:, 1] + 0.7 * batch["reward"][:, 2]) + 0.49 * best
-    chosen = now.squeeze(-1)[torch.arange(6), torch.as_tensor(batch["action"][:, 0])]
-    expected = torch.nn.functional.smooth_l1_loss(chosen, target)
-    assert float(told[0][0]) == pytest.approx(float(expected), rel=1e-5)
+        for row in range(3):
+            observation = {"obs": torch.as_tensor(batch["obs"][:, row])}
+            features, memory = trunk_of(agent).network.step(observation, torch.zeros(6, dtype=torch.bool), memory)
+            values.append(agent.online.head(features).squeeze(-1).numpy())
+    target = batch["reward"][:, 1] + 0.7 * batch["reward"][:, 2] + 0.49 * values[2].max(1)
+    error = np.abs(values[0][np.arange(6), batch["action"][:, 0]] - target)
+    expected = np.where(error < 1, error**2 / 2, error - 0.5).mean()
+    found = agent.update(batch, Clock(), make_generator("update")).metrics["loss"]
+    assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 RAINBOW = [

@@ -48,7 +48,8 @@ def learn(case: str, microbatches: int) -> tuple[Any, int, dict[str, float]]:
     kind, observations, values, length = CASES[case]
     backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), "torch", microbatches)
     config = kind.Config.model_validate({"learning_rate": 0.01, **values})
-    agent = kind(config, Specs(observations, BOX if case in ("sac", "sac with memory") else DISCRETE), make_generator(1, "weights"))
+    action = BOX if case in ("sac", "sac with memory") else DISCRETE
+    agent = kind(config, Specs(observations, action), make_generator(1, "weights"))
     networks = {PPO: ["model"], Reinforce: ["model"], DQN: ["online"], SAC: ["critics", "actor"]}[kind]
     seen: list[int] = []
     for network in networks:

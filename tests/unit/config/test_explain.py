@@ -10,8 +10,8 @@ from pydantic import Field
 
 from reverie.config.compose import compose
 from reverie.config.explain import ABSENT, REQUIRED, Difference, all_keys, diff, explain, explain_tree
-from reverie.config.tree import Tree
 from reverie.config.fields import fill_defaults
+from reverie.config.tree import Tree
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError

@@ -61,7 +61,7 @@ def test_nothing_follows_a_terminal_row() -> None:
 
 
 def walk(batch: Row, sample: int, row: int, gamma: float, n: int) -> tuple[float, int, float] | None:
-    """The step that starts at a row: what it earns, where it ends, its discount. None if the window does not hold it."""
+    """The step from a row: what it earns, where it ends, its discount. None if the window does not hold it."""
     flags = {name: batch[name][sample] for name in ("is_first", "terminated", "truncated", "valid")}
     earned, place = 0.0, row
     for count in range(n):
