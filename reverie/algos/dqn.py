@@ -2,6 +2,7 @@
 
 The parts of Rainbow (Hessel et al. 2018) are switches and components: ``double``, ``dueling``, ``noisy``, ``n_step``,
 the head's kind (scalar, categorical, quantile), and priorities in the buffer, which this file only reports errors to.
+With a network that remembers it learns from windows of rows: :mod:`reverie.controllers.replayed_memory`.
 """
 
 from __future__ import annotations
@@ -12,33 +13,29 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from reverie import backend
 from reverie.controllers.exploration import epsilon_greedy
+from reverie.controllers.replayed_memory import (
+    SequenceConfig,
+    check_targets,
+    initial_carry,
+    look,
+    make_replay,
+    make_trunk,
+)  # fmt: skip
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
-from reverie.core.reads import Read, Transitions
+from reverie.core.reads import Read
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
-from reverie.core.types import (
-    Array,
-    Batch,
-    Carry,
-    Clock,
-    Mode,
-    Row,
-    State,
-    Update,
-    WriteBack,
-    observation_keys,
-)  # fmt: skip
+from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack
 from reverie.functional.gradients import huber_gradient
-from reverie.functional.steps import Steps, n_step_transitions
+from reverie.functional.steps import Steps
 from reverie.nets.encoders import AutoNetwork
-from reverie.nets.networks import make_network
 from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
 from reverie.nets.optim import Adam, flatten
 from reverie.nets.q_heads import NoisyLinear, ScalarHead
@@ -55,7 +52,7 @@ class DQNConfig(ComponentConfig):
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: how much a reward one step later is worth."""
     batch_size: int = Field(32, ge=1)
-    """Transitions per update."""
+    """Transitions per update; windows of rows (see ``sequence``) if the network remembers."""
     n_step: int = Field(1, ge=1)
     """Rewards summed before the value of the state reached is trusted."""
     double: bool = True
@@ -76,8 +73,15 @@ class DQNConfig(ComponentConfig):
     """Gradients longer than this are shortened to it."""
     network: Annotated[ComponentConfig, Component("network")] = AutoNetwork.Config()
     """The trunk."""
+    sequence: SequenceConfig = SequenceConfig()
+    """What is replayed if the network remembers."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config(epsilon=1e-8)
     """The optimiser."""
+
+    @model_validator(mode="after")
+    def _has_targets(self) -> DQNConfig:
+        check_targets(self.sequence, self.network, self.n_step)
+        return self
 
 
 class QNetwork(nn.Module):
@@ -85,7 +89,7 @@ class QNetwork(nn.Module):
 
     def __init__(self, config: DQNConfig, specs: Specs) -> None:
         super().__init__()
-        self.trunk = make_network(config.network, specs.observations)
+        self.trunk = make_trunk(config.network, specs.observations, config.sequence)
         head = registry.load("q_head", config.head.kind)
         self.head = head(config.head, self.trunk.features, specs.action.size, config.dueling, config.noisy)
         self.noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
@@ -149,6 +153,7 @@ class DQN:
 
     Config = DQNConfig
     hooks = ("update",)
+    uses_memory = True
     uses_priorities = True
     uses_microbatches = True
 
@@ -159,6 +164,7 @@ class DQN:
             )
         self.config = config
         self.specs = specs
+        self.replay = make_replay(config.network, config.sequence)
         with backend.seeded(rng):
             self.online = QNetwork(config, specs).to(backend.device())
         self.target = copy.deepcopy(self.online).requires_grad_(False)
@@ -168,37 +174,40 @@ class DQN:
 
     @property
     def reads(self) -> dict[str, Read]:
-        return {"update": Transitions(self.config.batch_size, self.config.n_step)}
+        return {"update": self.replay.read(self.config.batch_size, self.config.n_step)}
 
     def initial_carry(self, num_envs: int) -> Carry:
-        return {}
+        return initial_carry(self.online.trunk, num_envs)
 
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         explores = mode is Mode.COLLECT
-        values = self._values(now, rng if explores else None) if self.numpy is None else self.numpy.values(now)
+        if self.numpy is None:
+            values, carry = self._values(now, carry, rng if explores else None)
+        else:
+            values = self.numpy.values(now)
         action = values.argmax(-1)
         if explores:
             action = epsilon_greedy(action, values.shape[-1], self.config.epsilon.at(clock), rng)
         return action, carry, {}
 
     @torch.inference_mode()
-    def _values(self, now: Row, rng: np.random.Generator | None) -> Array:
-        """Values (N, A) of arriving rows, with new noise where layers are noisy and ``rng`` is given."""
+    def _values(self, now: Row, carry: Carry, rng: np.random.Generator | None) -> tuple[Array, Carry]:
+        """Values (N, A) of arriving rows, with new noise where layers are noisy and ``rng`` is given; the carry."""
         self.online.draw_noise(rng)
-        observation = backend.to_tensors({key: now[key] for key in observation_keys(now)})
-        values: Array = self.online.head.values(self.online(observation)).cpu().numpy()
-        return values
+        features, carry = look(self.online.trunk, now, carry)
+        return self.online.head.values(self.online.head(features)).cpu().numpy(), carry
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """One step on transitions (B, n + 1)."""
+        """One step on transitions (B, n + 1), or on windows (B, T)."""
+        steps = self.replay.steps(batch, self.config.gamma, self.config.n_step)
         learn = self._learn if self.numpy is None else self._learn_by_numpy
-        loss, chosen, norm, losses = learn(n_step_transitions(batch, self.config.gamma), clock, rng)
+        loss, chosen, norm, losses = learn(steps, clock, rng)
         self._move_target(clock)
         metrics = {"loss": loss, "value": chosen, "grad_norm": norm, "epsilon": self.config.epsilon.at(clock)}
         metrics |= self.optimizer.due_norms({"trunk": [self.online.trunk], "head": [self.online.head]}, norm)
-        return Update(metrics, 1, self._priorities(batch, losses))
+        return Update(metrics, 1, self._priorities(batch, steps, losses))
 
     def _learn(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> Learnt:
         self.online.draw_noise(rng)
@@ -218,7 +227,7 @@ class DQN:
                 backend.to_tensors({key: value[part] for key, value in side.items()})
                 for side in (steps.start, steps.reached)
             )
-            rows = backend.to_tensors({name: getattr(steps, name)[part] for name in Steps._fields[2:]})
+            rows = backend.to_tensors({name: getattr(steps, name)[part].reshape(-1) for name in Steps._fields[2:]})
             chosen = _pick(self.online(start), rows["action"])
             with torch.no_grad():
                 following = self._following(reached)
@@ -251,11 +260,12 @@ class DQN:
         if (clock.updates + 1) % self.config.target_every == 0:
             self.target_flat.lerp_(self.optimizer.flat.data, self.config.target_rate)
 
-    def _priorities(self, batch: Batch, losses: Tensor) -> WriteBack | None:
-        """How surprising each transition was, for buffers that sample by it."""
+    def _priorities(self, batch: Batch, steps: Steps, losses: Tensor) -> WriteBack | None:
+        """How surprising each sample was, for buffers that sample by it."""
         if "importance" not in batch:
             return None
-        return WriteBack(batch["id"][:, 0], {"priority": self.online.head.surprise(losses).cpu().numpy()})
+        surprise = self.online.head.surprise(losses).cpu().numpy()
+        return WriteBack(batch["id"][:, 0], {"priority": self.replay.priority(steps, surprise)})
 
     def policy_state(self) -> State:
         return backend.module_state(self.online)
@@ -281,13 +291,10 @@ class DQN:
         """The loss on data that were kept from training, without noise in the layers."""
         self.online.draw_noise(None)
         self.target.draw_noise(None)
-        steps = n_step_transitions(batch, self.config.gamma)
-        start, reached = backend.to_tensors(steps.start), backend.to_tensors(steps.reached)
-        rows = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
-        chosen = _pick(self.online(start), rows["action"])
-        losses = self.online.head.loss(chosen, self._following(reached), rows["reward"], rows["discount"])
-        value = torch.dot(self.online.head.values(chosen.unsqueeze(1)).squeeze(1), rows["weight"])
-        return {"loss": float(torch.dot(losses, rows["weight"])), "value": float(value)}
+        told: list[tuple[Tensor, Tensor, Tensor]] = []
+        list(self._losses(self.replay.steps(batch, self.config.gamma, self.config.n_step), told))
+        loss, value, _ = zip(*told, strict=True)
+        return {"loss": float(sum(loss)), "value": float(sum(value))}
 
 
 def _pick(output: Tensor, action: Tensor) -> Tensor:

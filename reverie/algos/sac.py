@@ -2,7 +2,8 @@
 
 Continuous actions use a squashed Gaussian. For discrete ones expectations over all actions replace samples
 (Christodoulou 2019). With images, a convolutional encoder is trained by the critics alone, on randomly shifted pictures
-(Kostrikov et al. 2021, "Image Augmentation Is All You Need"). The critics are one batched ensemble.
+(Kostrikov et al. 2021, "Image Augmentation Is All You Need"). The critics are one batched ensemble. With an encoder
+that remembers it learns from windows of rows: :mod:`reverie.controllers.replayed_memory`.
 """
 
 from __future__ import annotations
@@ -13,33 +14,22 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from reverie import backend
+from reverie.controllers.replayed_memory import SequenceConfig, check_targets, initial_carry, look, make_replay
 from reverie.controllers.soft_actor_critic import LOG_STD, Actor, Critics, NumpyNetworks, has_numpy_form
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
-from reverie.core.reads import Read, Transitions
+from reverie.core.reads import Read
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
-from reverie.core.types import (
-    Array,
-    Batch,
-    Carry,
-    Clock,
-    Mode,
-    Row,
-    State,
-    Update,
-    WriteBack,
-    observation_keys,
-    random_array,
-)  # fmt: skip
-from reverie.functional.steps import Steps, n_step_transitions
+from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack, random_array
+from reverie.functional.steps import Steps
 from reverie.nets.images import random_shift
-from reverie.nets.layers import Activation
+from reverie.nets.layers import Activation, Initialiser, Norm
 from reverie.nets.numpy_distributions import NumpySquashedGaussian
 from reverie.nets.numpy_mlp import quietly
 from reverie.nets.optim import Adam, flatten
@@ -51,7 +41,7 @@ Tensors = Mapping[str, Tensor]
 class SACConfig(ComponentConfig):
     """Soft actor-critic."""
 
-    built_once = frozenset({"num_critics", "image_features"})
+    built_once = frozenset({"num_critics", "image_features", "initialiser"})
 
     kind: str = "sac"
     learning_rate: Rate = constant(3e-4)
@@ -59,7 +49,7 @@ class SACConfig(ComponentConfig):
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: how much a reward one step later is worth."""
     batch_size: int = Field(256, ge=1)
-    """Transitions per update."""
+    """Transitions per update; windows of rows (see ``sequence``) if ``network`` remembers."""
     n_step: int = Field(1, ge=1)
     """Rewards summed before the value of the state reached is trusted; the entropy on the way is left out."""
     num_critics: int = Field(2, ge=1)
@@ -72,14 +62,25 @@ class SACConfig(ComponentConfig):
     """Widths of the layers of policy and critics."""
     activation: Activation = "relu"
     """Between these layers."""
+    norm: Norm = "none"
+    """Normalisation after each of them."""
+    initialiser: Initialiser | None = None
+    """Their initial weights: orthogonal, xavier, kaiming or torch's own, which they have if this is empty."""
     network: Annotated[ComponentConfig, Component("network")] | None = None
     """An encoder that policy and critics share, learnt by the critics; empty: one for images, none for vectors."""
+    sequence: SequenceConfig = SequenceConfig()
+    """What is replayed if ``network`` remembers."""
     image_features: int = Field(50, ge=1)
     """Features that the encoder makes of images, unless ``network`` says what it is."""
     image_shift: int = Field(4, ge=0)
     """Pixels by which images are shifted at random in updates."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config(epsilon=1e-8)
     """The optimiser."""
+
+    @model_validator(mode="after")
+    def _has_targets(self) -> SACConfig:
+        check_targets(self.sequence, self.network, self.n_step)
+        return self
 
 
 class Part(NamedTuple):
@@ -112,6 +113,7 @@ class SAC:
 
     Config = SACConfig
     hooks = ("update",)
+    uses_memory = True
     uses_microbatches = True
     uses_priorities = True
 
@@ -120,6 +122,7 @@ class SAC:
         self.config = config
         self.specs = specs
         self.discrete = specs.action.kind == "discrete"
+        self.replay = make_replay(config.network, config.sequence)
         with backend.seeded(rng):
             self.critics = Critics(config, specs).to(backend.device())
             self.actor = Actor(config, specs, self.critics.encoder.width).to(backend.device())
@@ -136,37 +139,42 @@ class SAC:
 
     @property
     def reads(self) -> dict[str, Read]:
-        return {"update": Transitions(self.config.batch_size, self.config.n_step)}
+        return {"update": self.replay.read(self.config.batch_size, self.config.n_step)}
 
     def initial_carry(self, num_envs: int) -> Carry:
-        return {}
+        return initial_carry(self.critics.encoder.network, num_envs)
 
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         noise = None if mode is Mode.EVALUATE else self._noise(rng, len(now["is_first"]))
-        action = self._choose(now, noise) if self.numpy is None else self.numpy.choose(now, noise)
+        if self.numpy is None:
+            action, carry = self._choose(now, carry, noise)
+        else:
+            action = self.numpy.choose(now, noise)
         return action.reshape(-1, *self.specs.action.shape), carry, {}
 
     @torch.inference_mode()
-    def _choose(self, now: Row, noise: Array | None) -> Array:
-        """Actions (B, A); without noise the most likely ones."""
-        observation = backend.to_tensors({key: now[key] for key in observation_keys(now)})
-        policy = self.actor(self.critics.encoder(observation))
+    def _choose(self, now: Row, carry: Carry, noise: Array | None) -> tuple[Array, Carry]:
+        """Actions (B, A), without noise the most likely ones, and the carry."""
+        features, carry = look(self.critics.encoder.network, now, carry)
+        policy = self.actor(features)
         action = policy.mode() if noise is None else policy.sample(self._to_tensor(noise))
-        chosen: Array = action.cpu().numpy()
-        return chosen
+        return action.cpu().numpy(), carry
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """One step of critics, policy and temperature on transitions (B, n + 1)."""
+        """One step of critics, policy and temperature on transitions (B, n + 1), or on windows (B, T)."""
+        steps = self.replay.steps(batch, self.config.gamma, self.config.n_step)
         learn = self._learn if self.numpy is None else self._learn_by_numpy
-        metrics, surprise = learn(n_step_transitions(batch, self.config.gamma), clock, rng)
+        metrics, surprise = learn(steps, clock, rng)
         self.targets_flat.lerp_(self.critic_optimizer.flat.data, self.config.target_rate)
-        is_prioritised = "importance" in batch
-        return Update(metrics, 1, WriteBack(batch["id"][:, 0], {"priority": surprise}) if is_prioritised else None)
+        if "importance" not in batch:
+            return Update(metrics)
+        priority = self.replay.priority(steps, surprise)
+        return Update(metrics, write_back=WriteBack(batch["id"][:, 0], {"priority": priority}))
 
     def _learn(self, steps: Steps, clock: Clock, rng: np.random.Generator) -> tuple[dict[str, Any], Array]:
-        """What there is to tell, and how far the critics were off (B,)."""
+        """What there is to tell, and how far the critics were off at each step."""
         parts, learning_rate = self._cut(steps, rng), self.config.learning_rate.at(clock)
         judged: list[Judged] = []
         critic_norm = self.critic_optimizer.step(self._critic_losses(parts, judged), learning_rate)
@@ -184,16 +192,16 @@ class SAC:
 
     def _cut(self, steps: Steps, rng: np.random.Generator) -> list[Part]:
         """The batch in as many parts as the backend wants; what is drawn does not depend on their number."""
-        size = len(steps.action)
+        shape, size = steps.weight.shape, len(steps.weight)
         start, reached = (self._augment(backend.to_tensors(side), rng) for side in (steps.start, steps.reached))
-        noises = [self._to_tensor(self._noise(rng, size)) for _ in range(2)]
+        noises = [self._to_tensor(self._noise(rng, steps.weight.size)).reshape(*shape, -1) for _ in range(2)]
         told = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
-        columns = [told.pop("action").reshape(size, -1), *told.values(), *noises]
+        columns = [told.pop("action").reshape(*shape, -1), *told.values(), *noises]
         parts = []
         for begin in range(0, size, step := backend.part_size(size)):
             rows = slice(begin, begin + step)
             sides = ({key: value[rows] for key, value in side.items()} for side in (start, reached))
-            parts.append(Part(*sides, *(column[rows] for column in columns)))
+            parts.append(Part(*sides, *(column[rows].flatten(0, len(shape) - 1) for column in columns)))
         return parts
 
     def _critic_losses(self, parts: Sequence[Part], told: list[Judged]) -> Iterator[Tensor]:
@@ -295,7 +303,8 @@ class SAC:
     @torch.no_grad()
     def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
         """Losses on data that were kept from training."""
-        parts, judged, acted = self._cut(n_step_transitions(batch, self.config.gamma), rng), list[Any](), list[Any]()
+        steps = self.replay.steps(batch, self.config.gamma, self.config.n_step)
+        parts, judged, acted = self._cut(steps, rng), list[Any](), list[Any]()
         list(self._critic_losses(parts, judged))
         critic_losses, values, features, _ = zip(*judged, strict=True)
         list(self._actor_losses(parts, features, acted))

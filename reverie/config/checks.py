@@ -212,6 +212,20 @@ def _check_memory(config: RunConfig) -> Findings:
             able = registry.kinds_with("algorithm", "uses_memory")
             fix = f"Set algorithm.network.kind=auto. Memory works with: {', '.join(able)}."
             yield key, f"{config.algorithm.kind} cannot learn with a network that has memory ({network.kind})", fix
+        else:
+            yield from _check_windows(config)
+
+
+def _check_windows(config: RunConfig) -> Findings:
+    """A window of rows is one env's, and a buffer shares its room among all envs."""
+    length = int(getattr(getattr(config.algorithm, "sequence", None), "length", 0))  # none: it reads no windows
+    rows = length * config.env.num_envs
+    for name in dict.fromkeys(place.phase.buffer for place in _places(config.phases) if has_update(place.phase)):
+        capacity = getattr(config.buffers.get(name), "capacity", None)
+        if capacity is not None and capacity < rows:
+            what = f"no window of {length} rows (algorithm.sequence.length) of one env fits"
+            fix = f"Set buffers.{name}.capacity={rows} or more (length times envs), or a shorter length."
+            yield f"buffers.{name}.capacity", what, fix
 
 
 def _check_precision(config: RunConfig) -> Findings:

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from reverie.config.fields import Shape, component_config, default_of, field_shape
 from reverie.config.schema import RunConfig
-from reverie.config.tree import Tree, get, glob, join_path, leaves
+from reverie.config.tree import Path, Tree, get, glob, join_path, leaves
 from reverie.core import registry
 from reverie.core.config import ComponentConfig, Config
 from reverie.core.errors import ConfigError, nearest
@@ -86,10 +86,16 @@ def explain_tree(tree: Tree) -> list[tuple[Explanation, Any]]:
     known = all_keys()
     explained = []
     for path, value in leaves(tree, whole_schedules=True):
-        key, kind = join_path(path), get(tree, (*path[:-1], "kind"))
+        key, kind = join_path(path), _kind_around(tree, path)
         matches = [e for e in known if _stands_for(e.key, key) and (not e.kinds or kind in e.kinds)]
         explained += [(replace(entry, key=key), value) for entry in matches[:1]]
     return explained
+
+
+def _kind_around(tree: Tree, path: Path) -> Any:
+    """The kind of the innermost component that a key belongs to."""
+    above = (get(tree, (*path[:end], "kind")) for end in range(len(path) - 1, 0, -1))
+    return next((kind for kind in above if kind is not None), None)
 
 
 def diff(left: Tree, right: Tree) -> list[Difference]:

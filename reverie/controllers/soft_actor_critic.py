@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from reverie.controllers.replayed_memory import make_trunk
 from reverie.core import registry
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Row
 from reverie.nets.distributions import Categorical, SquashedGaussian
 from reverie.nets.encoders import VectorInput, choose_network_kind
 from reverie.nets.ensemble import EnsembleMLP
-from reverie.nets.layers import make_mlp
-from reverie.nets.networks import make_network
+from reverie.nets.layers import initialise, make_mlp
 from reverie.nets.numpy_mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers
 
 LOG_STD = (-20.0, 2.0)
@@ -29,7 +29,7 @@ class Encoder(nn.Module):
         super().__init__()
         kind = choose_network_kind(specs.observations)
         if config.network is not None:
-            self.network: Any = make_network(config.network, specs.observations)
+            self.network: Any = make_trunk(config.network, specs.observations, config.sequence)
             self.width = self.network.features
         elif kind == "mlp":
             self.network = VectorInput(specs.observations)
@@ -54,7 +54,9 @@ class Critics(nn.Module):
         discrete = specs.action.kind == "discrete"
         inputs = self.encoder.width + (0 if discrete else specs.action.size)
         outputs = specs.action.size if discrete else 1
-        self.ensemble = EnsembleMLP(config.num_critics, inputs, config.units, outputs, config.activation)
+        self.ensemble = EnsembleMLP(config.num_critics, inputs, config.units, outputs, config.activation, config.norm)
+        if config.initialiser is not None:
+            self.ensemble.initialise(config.initialiser)
 
     def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
         if action is None:
@@ -68,7 +70,9 @@ class Actor(nn.Module):
     def __init__(self, config: Any, specs: Specs, inputs: int) -> None:
         super().__init__()
         self.discrete = specs.action.kind == "discrete"
-        self.layers = make_mlp(inputs, config.units, config.activation)
+        self.layers = make_mlp(inputs, config.units, config.activation, config.norm)
+        if config.initialiser is not None:
+            initialise(self.layers, config.initialiser)
         self.output = nn.Linear(config.units[-1], specs.action.size * (1 if self.discrete else 2))
 
     def forward(self, features: Tensor) -> Categorical | SquashedGaussian:
@@ -106,4 +110,5 @@ class NumpyNetworks:
 
 def has_numpy_form(actor: Actor, critics: Critics) -> bool:
     """Whether :class:`NumpyNetworks` can stand in for these."""
-    return not actor.discrete and critics.encoder.is_plain and is_plain(actor.layers)
+    layers = (actor.layers, critics.ensemble.layers)
+    return not actor.discrete and critics.encoder.is_plain and all(map(is_plain, layers))

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reverie.nets.layers import make_activation
+from reverie.nets.layers import Initialiser, initialise, make_activation
 
 
 class EnsembleLinear(nn.Module):
@@ -24,17 +25,49 @@ class EnsembleLinear(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight)
 
 
+class EnsembleNorm(nn.Module):
+    """``count`` norms over the last axis, layer or rms, each with a scale (layer: and a shift) of its own."""
+
+    def __init__(self, count: int, width: int, kind: str) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(count, 1, width))
+        self.shift = nn.Parameter(torch.zeros(count, 1, width)) if kind == "layer" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.shift is None:
+            return F.rms_norm(x, x.shape[-1:]) * self.scale
+        return F.layer_norm(x, x.shape[-1:]) * self.scale + self.shift
+
+
 class EnsembleMLP(nn.Module):
     """``count`` fully connected networks over the same input: (B, inputs) to (count, B, outputs)."""
 
-    def __init__(self, count: int, inputs: int, units: Sequence[int], outputs: int, activation: str) -> None:
+    def __init__(
+        self, count: int, inputs: int, units: Sequence[int], outputs: int, activation: str, norm: str = "none"
+    ) -> None:
         super().__init__()
         self.count = count
         layers: list[nn.Module] = []
         for size in units:
-            layers += [EnsembleLinear(count, inputs, size), make_activation(activation)]
+            layers.append(EnsembleLinear(count, inputs, size))
+            if norm != "none":
+                layers.append(EnsembleNorm(count, size, norm))
+            layers.append(make_activation(activation))
             inputs = size
         self.layers = nn.Sequential(*layers, EnsembleLinear(count, inputs, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x.expand(self.count, *x.shape))
+
+    @torch.no_grad()
+    def initialise(self, how: Initialiser) -> None:
+        """Draw the weights of every member's hidden layers anew; ``torch`` leaves them as they are."""
+        if how == "torch":
+            return
+        for layer in self.layers[:-1]:
+            if isinstance(layer, EnsembleLinear):
+                for weight, bias in zip(layer.weight, layer.bias, strict=True):
+                    member = nn.Linear(*weight.shape)
+                    initialise(member, how)
+                    weight.copy_(member.weight.T)
+                    bias.copy_(member.bias)

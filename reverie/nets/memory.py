@@ -3,6 +3,7 @@
 A memory is a dict of arrays or tensors with one entry per env. It is made by ``initial_memory``, moved on by one row
 with ``step`` while acting, and given to ``forward`` together with all rows of a stretch while learning; both must come
 to the same features. Where ``is_first`` is set, nothing from before that row may reach the features.
+``remember`` is for rows of which only the memory behind them is wanted.
 """
 
 from __future__ import annotations
@@ -58,6 +59,13 @@ class MemoryNetwork(nn.Module):
     def forward(self, observation: Tensors, is_first: Tensor, memory: Memory) -> Tensor:
         """Features (B, T, F) of rows (B, T) that follow each other; ``memory`` is the one before the first of them."""
         raise NotImplementedError
+
+    def remember(self, observation: Tensors, is_first: Tensor, memory: Memory) -> Memory:
+        """The memory behind rows (B, T) that follow each other. Row by row; a network may know a quicker way."""
+        for column in range(is_first.shape[1]):
+            row = {key: value[:, column] for key, value in observation.items()}
+            _, memory = self.step(row, is_first[:, column], memory)
+        return memory
 
     def encode(self, observation: Tensors, shape: torch.Size) -> Tensor:
         """Encoded rows (B, T, E) of observations (B, T, ...)."""

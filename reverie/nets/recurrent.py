@@ -40,9 +40,17 @@ class RecurrentNetwork(MemoryNetwork):
         return {name: np.zeros((count, self.features), np.float32) for name in self.states}
 
     def forward(self, observation: Tensors, is_first: Tensor, memory: Memory) -> Tensor:
+        return self._run_rows(observation, is_first, memory)[0].transpose(0, 1)
+
+    def remember(self, observation: Tensors, is_first: Tensor, memory: Memory) -> Memory:
+        states = self._run_rows(observation, is_first, memory)
+        return {name: state[-1] for name, state in zip(self.states, states, strict=True)}
+
+    def _run_rows(self, observation: Tensors, is_first: Tensor, memory: Memory) -> tuple[Tensor, ...]:
+        """All states (T, B, H) of rows (B, T)."""
         gates = self.inputs(self.encode(observation, is_first.shape)).transpose(0, 1).contiguous()  # (T, B, G * H)
         keep = (~is_first).to(gates.dtype).t().unsqueeze(-1)  # (T, B, 1)
-        return self.run(gates, keep, memory)[0].transpose(0, 1)
+        return self.run(gates, keep, memory)
 
     def step(self, observation: Tensors, is_first: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         gates = self.inputs(self.encoder(observation)).unsqueeze(0)

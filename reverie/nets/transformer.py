@@ -64,10 +64,23 @@ class Transformer(MemoryNetwork):
         return self._run(self.encode(observation, is_first.shape), is_first, memory)[0]
 
     def step(self, observation: Tensors, is_first: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        features, newest = self._run(self.encoder(observation).unsqueeze(1), is_first.unsqueeze(1), memory)
-        cache = torch.cat([memory["cache"][:, :, :, 1:], torch.stack(newest, 1)], 3)
-        age = torch.where(is_first, 0, memory["age"]) + 1
-        return features.squeeze(1), {"cache": cache, "age": age.clamp(max=self.context)}
+        is_first = is_first.unsqueeze(1)
+        features, newest = self._run(self.encoder(observation).unsqueeze(1), is_first, memory)
+        return features.squeeze(1), self._behind(newest, is_first, memory)
+
+    def remember(self, observation: Tensors, is_first: Tensor, memory: Memory) -> Memory:
+        _, newest = self._run(self.encode(observation, is_first.shape), is_first, memory)
+        return self._behind(newest, is_first, memory)
+
+    def _behind(self, newest: list[Tensor], is_first: Tensor, memory: Memory) -> Memory:
+        """The last keys and values, and how many of them belong to the episode that goes on."""
+        length = is_first.shape[1]
+        kept = torch.stack(newest, 1)[:, :, :, -self.context :]
+        cache = torch.cat([memory["cache"][:, :, :, length:], kept], 3)
+        since = length - torch.arange(length, device=is_first.device)  # rows from each one on
+        own = torch.where(is_first, since, self.context).amin(1)
+        age = torch.where(is_first.any(1), own, memory["age"] + length)
+        return {"cache": cache, "age": age.clamp(max=self.context)}
 
     def _run(self, encoded: Tensor, is_first: Tensor, memory: Memory) -> tuple[Tensor, list[Tensor]]:
         """Features (B, T, F), and of each layer the keys and values (B, 2, T, F)."""

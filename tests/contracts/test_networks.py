@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from reverie.algos.dqn import DQN
 from reverie.api import make_config
 from reverie.core import registry
 from reverie.core.config import ComponentConfig
@@ -37,22 +38,21 @@ def has_memory(kind: str) -> bool:
     return bool(getattr(registry.load("network", kind), "has_memory", False))
 
 
-def uses_memory(kind: str) -> bool:
-    return bool(getattr(registry.load("algorithm", kind), "uses_memory", False))
-
-
 def settings_of(kind: str) -> dict[str, Any]:
     return {"kind": kind, **SMALL.get(kind, {"units": [8]})}
 
 
-def make_agent(algorithm: str, network: dict[str, Any], specs: Specs) -> Any:
+def make_agent(algorithm: str, network: dict[str, Any], specs: Specs, **settings: Any) -> Any:
     made = registry.load("algorithm", algorithm)
-    return made(made.Config.model_validate({"network": network}), specs, make_generator("test weights"))
+    if "sequence" in made.Config.model_fields:
+        settings = {"sequence": {"length": 7, "burn_in": 2}, **settings}
+    config = made.Config.model_validate({"network": network, **settings})
+    return made(config, specs, make_generator("test weights"))
 
 
-def rows_for(algorithm: str, specs: Specs, seed: int) -> Row:
-    """What the hook of an algorithm reads: transitions, a rollout, or two episodes of which one is shorter."""
-    rows = random_rows(specs, 4, 2 if algorithm in ("dqn", "sac") else 7, seed)
+def rows_for(algorithm: str, specs: Specs, seed: int, remembers: bool = False) -> Row:
+    """What the hook of an algorithm reads: transitions, windows, a rollout, or episodes of which one is shorter."""
+    rows = random_rows(specs, 4, 2 if algorithm in ("dqn", "sac") and not remembers else 7, seed)
     if algorithm == "reinforce":
         rows["is_first"][:, 0] = rows["terminated"][0, 4] = rows["terminated"][1:, 6] = True
         rows["valid"] = np.ones((4, 7), bool)
@@ -68,16 +68,11 @@ def weights_of(agent: Any) -> torch.Tensor:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_algorithm_learns_with_every_network(algorithm: str, network: str) -> None:
-    if has_memory(network) and not uses_memory(algorithm):
-        word = f"algorithm.network={network}"
-        with pytest.raises(ConfigError, match=r"algorithm\.network\.kind.*has memory.*ppo, reinforce"):
-            make_config("Pendulum-v1:sac" if algorithm == "sac" else f"CartPole-v1:{algorithm}", [word])
-        return
     specs = Specs(VECTOR if network in ("mlp", "lstm", "transformer") else IMAGE, DISCRETE)
     agent = make_agent(algorithm, settings_of(network), specs)
     before, carry = weights_of(agent), agent.initial_carry(4)
     for step in range(3):
-        rows = rows_for(algorithm, specs, step)
+        rows = rows_for(algorithm, specs, step, has_memory(network))
         for column in range(2):
             now = {**column_of(rows, column), "previous_action": specs.action.zeros(4)}
             mode = list(Mode)[step % 2]
@@ -90,6 +85,18 @@ def test_every_algorithm_learns_with_every_network(algorithm: str, network: str)
     copy = make_agent(algorithm, settings_of(network), specs)
     copy.load_state(agent.state())
     assert torch.equal(weights_of(copy), weights_of(agent))
+
+
+class Forgetful(DQN):
+    """An algorithm that knows nothing of memories."""
+
+    uses_memory = False
+
+
+def test_an_algorithm_that_cannot_use_memory_says_who_can() -> None:
+    words = [f"algorithm.kind={__name__}.Forgetful", "algorithm.network=gru"]
+    with pytest.raises(ConfigError, match=r"algorithm\.network\.kind.*has memory.*dqn, ppo, reinforce, sac"):
+        make_config("CartPole-v1:dqn", words)
 
 
 def test_an_encoder_of_sac_is_used_and_learns() -> None:
@@ -121,6 +128,42 @@ def test_every_algorithm_takes_the_initial_weights_that_the_config_names(algorit
     assert np.abs(xavier).max() <= np.sqrt(6 / (3 + 16))
     same = orthogonal if algorithm in ("ppo", "reinforce") else own
     np.testing.assert_allclose(default.T @ default, same.T @ same, atol=1e-5)
+
+
+@pytest.mark.parametrize("action", [BOX, DISCRETE])
+@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+def test_the_policy_and_the_critics_of_sac_take_a_norm_and_initial_weights(action: Any, norm: str) -> None:
+    specs, outputs = Specs(VECTOR, action), []
+    for how in (*INITIALISERS, None):
+        settings = {"units": [16, 12], "norm": norm, "initialiser": how}
+        agent = make_agent("sac", None, specs, **settings)
+        for layers in (agent.actor.layers, agent.critics.ensemble.layers):
+            assert len(layers) == (4 if norm == "none" else 6) + (layers is agent.critics.ensemble.layers)
+        members = [agent.actor.layers[-2 if norm == "none" else -3].weight]
+        members += [weight.T for weight in agent.critics.ensemble.layers[-3 if norm == "none" else -4].weight]
+        check_initial([member.detach().numpy() for member in members], how)
+        last = (agent.actor.output.weight, agent.critics.ensemble.layers[-1].weight)
+        outputs += [float(weight.detach().abs().max()) for weight in last]
+        assert (agent.numpy is not None) == (norm == "none" and action is BOX)
+        learning = [*agent.actor.named_parameters(), *agent.critics.named_parameters()]
+        before = [weight.detach().clone() for _, weight in learning]
+        agent.update(rows_for("sac", specs, 0), Clock(), make_generator("update"))
+        lazy = [name for (name, now), then in zip(learning, before, strict=True) if torch.equal(now, then)]
+        assert lazy == []  # norms learn too
+    assert max(outputs) <= 1 / np.sqrt(12)  # last layers stay torch's
+
+
+def check_initial(members: list[Any], how: str | None) -> None:
+    """Weights (12, 16), each drawn for itself."""
+    assert not any(np.array_equal(members[0], other) for other in members[1:])
+    assert not np.array_equal(members[1], members[2])
+    for weight in members:
+        assert weight.shape == (12, 16)
+        largest = np.abs(weight).max()
+        if how == "orthogonal":
+            np.testing.assert_allclose(weight @ weight.T, 2 * np.eye(12), atol=1e-5)
+        bound = {"xavier": np.sqrt(6 / 28), "kaiming": np.sqrt(6 / 16)}.get(how or "", 1 / 4)
+        assert how == "orthogonal" or 0.85 * bound < largest <= bound
 
 
 def first_weight(state: Any) -> Any:

@@ -42,6 +42,16 @@ CASES = {
         "algorithm.target_every=2", "algorithm.n_step=2", "algorithm.noisy=true", "algorithm.dueling=true",
         "algorithm.head.kind=categorical", "algorithm.network.units=[8]", "buffers.main.sampler.kind=prioritised",
     ),
+    "dqn that remembers": (
+        "Reverie/Recall-v0:dqn_gru", "env.num_envs=3", "phases.0.duration_steps=60", "phases.0.hooks.0.collect.rows=60",
+        "buffers.main.min_rows=40", "algorithm.batch_size=4", "phases.1.hooks.0.collect.rows=12",
+        "algorithm.network.units=8", "algorithm.sequence={length: 9, burn_in: 2}",
+        "buffers.main.sampler.kind=prioritised",
+    ),
+    "sac that looks back": (
+        "Pendulum-v1:sac", "phases.0.duration_steps=100", "algorithm.batch_size=4", "algorithm.units=[8]",
+        "algorithm.network={kind: transformer, units: 8, heads: 2, context: 4}", "algorithm.norm=layer",
+    ),
     "dreamer": (
         "CartPole-v1:dreamer", "debug", "env.num_envs=2", "phases.0.duration_steps=40",
         "phases.0.hooks.0.collect.rows=40", "buffers.main.capacity=64", "phases.1.hooks.0.collect.rows=8",

@@ -10,9 +10,16 @@ import pytest
 import reverie
 
 
-@pytest.mark.parametrize("variant", ["ppo_gru", "ppo_transformer"])
-def test_a_cue_is_remembered(variant: str, tmp_path: Path) -> None:
-    words = ("early_stop=solved", "phases.0.hooks.2.evaluate.every_steps=4000", "env.vector=sync")
+@pytest.mark.parametrize(
+    ("variant", "often"),
+    [
+        ("ppo_gru", "phases.0.hooks.2.evaluate.every_steps=4000"),
+        ("ppo_transformer", "phases.0.hooks.2.evaluate.every_steps=4000"),
+        ("dqn_gru", "phases.1.hooks.2.evaluate.every_steps=1500"),
+    ],
+)
+def test_a_cue_is_remembered(variant: str, often: str, tmp_path: Path) -> None:
+    words = ("early_stop=solved", often, "env.vector=sync")
     run = reverie.train(f"Reverie/Recall-v0:{variant}", *words, "evaluate.final_episodes=0", seed=1, runs_dir=tmp_path)
     scores = [line["evaluate/return_mean"] for line in run.metrics() if "evaluate/return_mean" in line]
     assert scores[0] < 0.9  # it had to be learnt

@@ -96,10 +96,21 @@ CASES = {
     "transformer": (
         *PPO, "algorithm.network={kind: transformer, units: 8, heads: 2, context: 9, encoder: {kind: mlp, units: [8]}}",
     ),
+    "dqn that remembers": (
+        "CartPole-v1:dqn", *REPLAY, "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.batch_size=4",
+        "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=4", "algorithm.n_step=2",
+        "algorithm.network={kind: gru, units: 8, encoder: {kind: mlp, units: [8]}}",
+        "algorithm.sequence={length: 12, burn_in: 3}", "buffers.main.sampler.kind=prioritised",
+    ),
+    "sac that remembers": (
+        "Pendulum-v1:sac", *REPLAY, "phases.1.hooks.0.collect.rows=4", "algorithm.units=[8]", "algorithm.batch_size=4",
+        "algorithm.network={kind: lstm, units: 8, encoder: {kind: mlp, units: [8]}}",
+        "algorithm.sequence={length: 12, burn_in: 3}",
+    ),
     "early stop": (*PPO, "early_stop=solved", "env.spec.solved_at=9", "evaluate.warmup_steps=500"),
 }  # fmt: skip
 STEPS = {"checking agent, sync": 300, "checking agent, worker processes": 300, "native vector": 600, "normalisers": 600,
-         "recurrent": 300, "transformer": 300,
+         "recurrent": 300, "transformer": 300, "dqn that remembers": 200, "sac that remembers": 160,
          "early stop": 1500}  # fmt: skip
 
 

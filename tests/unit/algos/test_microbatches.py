@@ -20,6 +20,8 @@ from reverie.nets.ensemble import EnsembleMLP
 from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, random_rows
 
 LAYERS = (torch.nn.Linear, torch.nn.Conv2d, EnsembleMLP)
+REMEMBERING = {"kind": "lstm", "units": 8, "encoder": {"kind": "mlp", "units": [8]}}
+WINDOWS = {"sequence": {"length": 7, "burn_in": 2}}
 CASES: dict[str, tuple[Any, Any, dict[str, Any], int]] = {
     "ppo": (PPO, VECTOR, {"entropy_weight": 0.1, "batch_size": 16, "epochs": 2}, 9),
     "ppo with pictures": (PPO, IMAGE, {"network": {"kind": "nature", "units": (8,)}, "batch_size": 16, "epochs": 1}, 5),
@@ -27,6 +29,8 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any], int]] = {
     "dqn": (DQN, VECTOR, {"dueling": True, "n_step": 2}, 3),
     "sac": (SAC, VECTOR, {"units": (8,)}, 2),
     "sac with pictures and choices": (SAC, IMAGE, {"units": (8,), "image_features": 8}, 2),
+    "dqn with memory": (DQN, VECTOR, {"network": REMEMBERING, "n_step": 2, **WINDOWS}, 7),
+    "sac with memory": (SAC, VECTOR, {"network": REMEMBERING, "units": (8,), **WINDOWS}, 7),
     "reinforce": (Reinforce, VECTOR, {"entropy_weight": 0.1}, 9),
     "reinforce without a baseline": (Reinforce, VECTOR, {"targets": "returns", "returns": "episode"}, 9),
     "reinforce with memory": (Reinforce, VECTOR, {"network": {"kind": "gru", "units": 8}}, 5),
@@ -44,7 +48,8 @@ def learn(case: str, microbatches: int) -> tuple[Any, int, dict[str, float]]:
     kind, observations, values, length = CASES[case]
     backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), "torch", microbatches)
     config = kind.Config.model_validate({"learning_rate": 0.01, **values})
-    agent = kind(config, Specs(observations, BOX if case == "sac" else DISCRETE), make_generator(1, "weights"))
+    action = BOX if case in ("sac", "sac with memory") else DISCRETE
+    agent = kind(config, Specs(observations, action), make_generator(1, "weights"))
     networks = {PPO: ["model"], Reinforce: ["model"], DQN: ["online"], SAC: ["critics", "actor"]}[kind]
     seen: list[int] = []
     for network in networks:

@@ -8,7 +8,9 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
+from reverie.config.compose import compose
 from reverie.config.explain import ABSENT, REQUIRED, Difference, all_keys, diff, explain, explain_tree
+from reverie.config.fields import fill_defaults
 from reverie.config.tree import Tree
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
@@ -79,6 +81,12 @@ def test_a_tree_is_explained_with_its_own_kinds_and_values(toy_tree: Make) -> No
     entry, value = explained["phases.0.hooks.0.collect.rows"]
     assert (entry.meaning, value) == ("collect: rows over all envs.", 128)
     assert explained["algorithm.gamma"][0].default == 0.99
+
+
+def test_a_section_of_a_component_is_explained_with_it() -> None:
+    tree = fill_defaults(compose("CartPole-v1:dqn", ["algorithm.sequence.burn_in=4"]).tree)
+    explained = {entry.key: (entry.kinds, value) for entry, value in explain_tree(tree)}
+    assert explained["algorithm.sequence.burn_in"] == (("dqn", "sac"), 4)
 
 
 def test_diff_lists_what_differs(toy_tree: Make) -> None:

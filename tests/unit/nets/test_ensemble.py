@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from reverie.nets.ensemble import EnsembleLinear, EnsembleMLP
+from reverie.nets.ensemble import EnsembleLinear, EnsembleMLP, EnsembleNorm
 
 
 def test_each_member_is_a_network_of_its_own() -> None:
@@ -23,6 +24,22 @@ def test_each_member_is_a_network_of_its_own() -> None:
             hidden = F.linear(hidden, layer.weight[member].T, layer.bias[member, 0])
             hidden = hidden.relu() if place < len(layers) - 1 else hidden
         torch.testing.assert_close(output[member], hidden)
+
+
+@pytest.mark.parametrize(("kind", "norm"), [("layer", nn.LayerNorm), ("rms", nn.RMSNorm)])
+def test_each_member_has_a_norm_of_its_own(kind: str, norm: type[nn.Module]) -> None:
+    norms, x = EnsembleNorm(3, 4, kind), torch.randn(3, 5, 4)
+    with torch.no_grad():
+        for parameter in norms.parameters():
+            parameter.copy_(torch.randn(parameter.shape))
+    for member in range(3):
+        alone = norm(4)
+        alone.weight.data.copy_(norms.scale[member, 0])
+        if norms.shift is not None:
+            alone.bias.data.copy_(norms.shift[member, 0])
+        torch.testing.assert_close(norms(x)[member], alone(x[member]))
+    names = [type(layer).__name__ for layer in EnsembleMLP(2, 3, (4, 4), 1, "relu", kind).layers]
+    assert names == ["EnsembleLinear", "EnsembleNorm", "ReLU"] * 2 + ["EnsembleLinear"]
 
 
 def test_members_start_and_learn_apart() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from reverie.core import registry
 from reverie.core.config import Component
 from reverie.core.specs import ObservationSpec
+from reverie.nets.memory import MemoryNetwork
 from reverie.nets.networks import make_network
 from reverie.nets.transformer import Transformer, TransformerConfig
 
@@ -105,6 +106,33 @@ def test_a_step_leaves_the_memory_that_it_got_alone(kind: str) -> None:
     assert all(torch.equal(memory[key], copy[key]) for key in copy)
     assert any(not torch.equal(memory[key], after[key]) for key in copy)
     assert {key: value.dtype for key, value in after.items()} == {key: value.dtype for key, value in memory.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, 3, 4, 6, 9, ROWS])
+@torch.no_grad()
+def test_the_quick_way_to_remember_rows_is_that_of_walking_over_them(kind: str, length: int) -> None:
+    network = make(kind)
+    x, is_first = rows()[:, :length], starts((0, 0), (1, 3), (1, 4), (2, 8))[:, :length]
+    for memory in (remembering(network), start(network)):
+        quick = network.remember({"obs": x}, is_first, memory)
+        walked = walk(network, x, is_first, memory)[1]
+        slow = MemoryNetwork.remember(network, {"obs": x}, is_first, memory)
+        for key in memory:
+            assert torch.equal(slow[key], walked[key])
+            torch.testing.assert_close(known(quick, key), known(walked, key), rtol=1e-5, atol=1e-6)
+
+
+def start(network: Any) -> Memory:
+    return {key: torch.as_tensor(value) for key, value in network.initial_memory(ENVS).items()}
+
+
+def known(memory: Memory, key: str) -> Tensor:
+    """What lies where a transformer does not look, before the start of its episode, is no part of the memory."""
+    if key != "cache":
+        return memory[key]
+    slots = torch.arange(memory["cache"].shape[3])
+    return memory["cache"] * (slots >= len(slots) - memory["age"][:, None])[:, None, None, :, None]
 
 
 @pytest.mark.parametrize("kind", KINDS)
