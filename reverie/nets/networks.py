@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from reverie.core import registry
 from reverie.core.config import ComponentConfig
@@ -11,13 +19,22 @@ from reverie.core.errors import ConfigError
 from reverie.nets.encoders import Observations, choose_network_kind
 from reverie.nets.layers import initialise
 
+_ROWS = 2
+_PROMISE = (
+    "A network is a torch module that is built with (config, observations), sets self.features (a whole number) and "
+    "whose forward turns a dict of observations (B, ...) into a tensor (B, features): see docs/networks.md."
+)
+
 
 def make_network(config: ComponentConfig, observations: Observations) -> Any:
     """A trunk over these observations; ``auto`` is what the spaces ask for."""
     if config.kind == "auto":
         config = resolve_network(config, observations)
-    network: Any = registry.load("network", config.kind)(config, observations)
-    _check_network(network, config.kind)
+    kind = config.kind
+    build = registry.load("network", kind)
+    with _blaming(kind):
+        network: Any = build(config, observations)
+    _check_network(network, kind, observations)
     how = getattr(config, "initialiser", None)
     if how is not None:
         initialise(network, how)
@@ -25,14 +42,39 @@ def make_network(config: ComponentConfig, observations: Observations) -> Any:
     return network
 
 
-def _check_network(network: Any, kind: str) -> None:
+def _check_network(network: Any, kind: str, observations: Observations) -> None:
     """What heads and agents rely on, which a class of one's own may lack."""
     if not isinstance(getattr(network, "features", None), Integral) or not callable(network):
+        raise ConfigError(f"The network '{kind}' does not say how many features it gives.", _PROMISE)
+    if "." in kind and not getattr(network, "has_memory", False):
+        with _blaming(kind), torch.no_grad():
+            shape = tuple(network(_zeros(observations)).shape)
+        if shape != (_ROWS, network.features):
+            said = f"features = {network.features}, but turns {_ROWS} rows into a tensor of shape {shape}"
+            raise ConfigError(f"The network '{kind}' has {said}.", _PROMISE)
+
+
+def _zeros(observations: Observations) -> dict[str, Tensor]:
+    """A few rows that show nothing."""
+    rows = {key: np.zeros((_ROWS, *spec.shape), spec.dtype) for key, spec in observations.items()}
+    return {key: torch.from_numpy(array) for key, array in rows.items()}
+
+
+@contextmanager
+def _blaming(kind: str) -> Iterator[None]:
+    """Tell errors in a class of one's own by the place where they happened."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        if "." not in kind:
+            raise
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error}"
         raise ConfigError(
-            f"The network '{kind}' does not say how many features it gives.",
-            "A network is a torch module that sets self.features (a whole number) and whose forward turns a dict of "
-            "observations (B, ...) into a tensor (B, features): see docs/networks.md.",
-        )
+            f"The network '{kind}' failed ({Path(where.filename).name}, line {where.lineno}): {what}.", _PROMISE
+        ) from error
 
 
 def resolve_network(config: ComponentConfig, observations: Observations) -> ComponentConfig:

@@ -218,3 +218,36 @@ class NoFeatures(torch.nn.Module):
 def test_a_network_that_does_not_say_its_features_is_refused(algorithm: str) -> None:
     with pytest.raises(ConfigError, match=r"NoFeatures' does not say how many features.*\n.*self\.features"):
         make_agent(algorithm, {"kind": f"{__name__}.NoFeatures"}, Specs(VECTOR, DISCRETE))
+
+
+class Unfaithful(torch.nn.Module):
+    """A network that gives another width than it says, or fails, as ``how`` has it."""
+
+    class Config(ComponentConfig):
+        kind: str = f"{__name__}.Unfaithful"
+        how: str = "width"
+
+    def __init__(self, config: Config, observations: Any) -> None:
+        super().__init__()
+        self.how, self.features = config.how, 3
+        if self.how == "constructor":
+            raise KeyError("pixels")
+
+    def forward(self, observation: Any) -> torch.Tensor:
+        if self.how == "forward":
+            return observation["pixels"]
+        return torch.zeros(len(observation["obs"]), 5)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("width", r"has features = 3, but turns 2 rows into a tensor of shape \(2, 5\)"),
+        ("constructor", r"failed \(test_networks\.py, line \d+\): KeyError: 'pixels'"),
+        ("forward", r"failed \(test_networks\.py, line \d+\): KeyError: 'pixels'"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_network_that_does_not_keep_its_promise_is_refused(algorithm: str, how: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message + r".*\n.*docs/networks\.md"):
+        make_agent(algorithm, {"kind": f"{__name__}.Unfaithful", "how": how}, Specs(VECTOR, DISCRETE))
