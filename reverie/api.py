@@ -225,12 +225,13 @@ def evaluate(
     from reverie.core.types import Clock
     from reverie.log.progress import quiet_progress
     from reverie.runs.folder import find_run
-    from reverie.runs.policies import load_policy
+    from reverie.runs.policies import load_policy, policy_folder
     from reverie.training.evaluator import summarise
 
     path = find_run(name, Path(runs_dir))
     with trusting(trust), quiet_progress(quiet):
         config = read_config(path / "config.yaml")
+        found = policy_folder(path, which).name.partition("-")[0]  # whichever there is, if only one
         policy, about = load_policy(path, which)
         settings = config.evaluate.model_copy(update={"sample": sample})
         config = config.model_copy(update={"evaluate": settings, "seed": config.seed if seed is None else seed})
@@ -240,7 +241,7 @@ def evaluate(
         finally:
             evaluator.close()
     summary = summarise(scores, config.seed)
-    return {"run": path.name, "policy": which, "seed": config.seed, **summary, "episodes": episodes}
+    return {"run": path.name, "policy": found, "seed": config.seed, **summary, "episodes": episodes}
 
 
 def record(

@@ -19,6 +19,7 @@ from reverie.data.rows import transitions
 from reverie.functional.returns import imagined_return, td_lambda_return
 from reverie.models.rssm import Latent
 from reverie.models.world_model import Dream, WorldModel
+from reverie.nets.choices import Features
 from reverie.nets.layers import frozen
 from reverie.nets.two_hot import Normal, TwoHot
 
@@ -64,7 +65,7 @@ class Behaviour:
     def returns(self, latent: Latent, part: Part) -> Tensor:
         """The returns (H, N) of which :meth:`losses` learns."""
         dream, *_ = self._dream_to_learn(latent, part)
-        return self._judge(dream, self.critic(dream.features[:-1])).returns
+        return self._judge(dream, self.critic(dream.seen[:-1])).returns
 
     def _dream_to_learn(self, latent: Latent, part: Part) -> tuple[Dream, Tensor, Tensor | None]:
         assert part.dreams is not None
@@ -77,10 +78,9 @@ class Behaviour:
         said: list[Tensor] = []
         learns = torch.is_grad_enabled()
 
-        def act(features: Tensor, step: int) -> Tensor:
+        def act(features: Features, step: int) -> Tensor:
             with torch.set_grad_enabled(learns):
-                # Data, because the dream goes on in the same memory, which autograd takes for a change of this row.
-                said.append(self.actor.compute(features.data))
+                said.append(self.actor.compute(features))
             return self.actor.distribution(said[-1].detach()).sample(noise.action[step])
 
         return self.model.imagine(start, act, noise.latent), torch.cat(said)
@@ -113,7 +113,7 @@ class Behaviour:
         returns with a gradient, if the policy is to follow it. The scale of returns learns from
         dreams of a whole batch; of one in parts it knows already.
         """
-        features = dream.features
+        features = dream.seen
         value = self.critic(features[:-1])
         judged = self._judge(dream, value)
         if is_whole:
@@ -144,7 +144,7 @@ class Behaviour:
     @torch.no_grad()
     def _judge(self, dream: Dream, value: TwoHot | Normal) -> Judged:
         """``value`` is that of all features but the last."""
-        features = dream.features
+        features = dream.seen
         if self.config.slow_targets:
             expected = self.critic.slow_mean(features)
         else:

@@ -33,7 +33,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result))
         return
-    typer.echo(f"{result['run']} ({policy} policy), {episodes} episodes")
+    typer.echo(f"{result['run']} ({result['policy']} policy), {episodes} episodes")
     interval = f"  (95% of the mean {result['return_low']:.2f} to {result['return_high']:.2f})"
     spread = f" +- {result['return_std']:.2f}{interval}" if episodes > 1 else ""  # one episode tells of neither
     typer.echo(f"return {result['return_mean']:.2f}{spread}")

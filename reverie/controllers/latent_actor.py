@@ -16,6 +16,7 @@ from reverie.core.specs import ActionSpec
 from reverie.core.types import Array, random_array
 from reverie.functional.categorical import mix_uniform
 from reverie.nets.blocks import make_dense, make_linear
+from reverie.nets.choices import Features
 from reverie.nets.distributions import Categorical, Distribution, Gaussian, Joint, MultiCategorical, TanhGaussian
 from reverie.nets.precision import in_precision
 from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot, in_parts
@@ -55,11 +56,11 @@ class LatentActor(nn.Module):
         outputs = sum(self.outputs)
         self.output = make_linear(config.units if config.layers else inputs, outputs, config.output_scale)
 
-    def forward(self, features: Tensor) -> Distribution:
+    def forward(self, features: Features) -> Distribution:
         return self.distribution(self.compute(features))
 
     @in_precision
-    def compute(self, features: Tensor) -> Tensor:
+    def compute(self, features: Features) -> Tensor:
         """What :meth:`distribution` takes: the network's output (N, ...)."""
         return self.output(self.layers(features))
 
@@ -113,15 +114,15 @@ class LatentCritic(nn.Module):
         self.value = ScalarHead(config, inputs)
         self.slow = copy.deepcopy(self.value).requires_grad_(False)
 
-    def forward(self, features: Tensor) -> TwoHot | Normal:
+    def forward(self, features: Features) -> TwoHot | Normal:
         return self.value(features)
 
-    def mean(self, features: Tensor) -> Tensor:
+    def mean(self, features: Features) -> Tensor:
         """The expected value (...), without gradient."""
         with torch.no_grad():
             return in_parts(lambda part: self.value(part).mean(), features)
 
-    def slow_mean(self, features: Tensor) -> Tensor:
+    def slow_mean(self, features: Features) -> Tensor:
         """What the slow copy expects (...), without gradient."""
         with torch.no_grad():
             return in_parts(lambda part: self.slow(part).mean(), features)

@@ -154,7 +154,7 @@ def check_foreign(what: str, name: str) -> None:
     if not _foreign_allowed.get():
         raise ConfigError(
             f"This run names code outside of Reverie ({what} '{name}'), which is not imported unless you say so.",
-            "Add --trust if you know it.",
+            "Add --trust if you know it; from Python, trust=True.",
         )
 
 

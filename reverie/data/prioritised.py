@@ -76,7 +76,7 @@ class PrioritisedSampler:
             self._trees[span] = LegalTree(self.rows, span)
         sums = self._trees[span].refresh(self._weights)
         if not sums.total > 0:
-            raise no_legal_sample()
+            raise no_legal_sample(self.rows, span)
         places = sums.find(rng.random(count) * sums.total)
         weights = sums.weights(places)
         importance = (weights.min(initial=np.inf) / weights) ** self.beta

@@ -179,9 +179,11 @@ class ReplayBuffer:
                 "Give the phase a rollout buffer, or choose an algorithm that reads Transitions or Window.",
             )
         if len(self) < self.config.min_rows:
+            more = "Collect more before the update, for instance in a phase of its own with controller: random."
+            if self.config.source is not None:
+                more = f"If there are no more data than in '{self.config.source}', lower the buffer's min_rows."
             raise TrainingError(
-                f"The buffer holds {len(self)} rows and is not sampled below {self.config.min_rows} (min_rows).",
-                "Collect more before the update, for instance in a phase of its own with controller: random.",
+                f"The buffer holds {len(self)} rows and is not sampled below {self.config.min_rows} (min_rows).", more
             )
         span = self._span(read)
         drawn = self.sampler.draw(read.batch_size, span, rng)

@@ -119,7 +119,7 @@ class UniformSampler:
     def _look_up(self, count: int, span: Span, rng: np.random.Generator) -> Array:
         legal = np.concatenate([np.empty(0, np.int64), *legal_blocks(self.rows, span)])
         if len(legal) == 0:
-            raise no_legal_sample()
+            raise no_legal_sample(self.rows, span)
         return self._choose(legal, count, rng)
 
 
@@ -154,8 +154,16 @@ class RecencySampler(UniformSampler):
         return rng.choice(legal, count, p=chance / chance.sum())
 
 
-def no_legal_sample() -> TrainingError:
+def no_legal_sample(rows: ObservedColumns, span: Span) -> TrainingError:
+    needed, stored = span.before + span.after + 1 - span.pad_after, rows.end - rows.oldest
+    shorter = "let the algorithm read shorter stretches (algorithm.sequence.length, batch_length or n_step)"
+    if stored < needed:
+        return TrainingError(
+            f"A sample needs {needed:,} rows of one env in a row, and the buffer holds {stored:,} of each.",
+            f"Collect {needed * rows.num_envs:,} rows or more before the first update, with all envs, or {shorter}.",
+        )
     return TrainingError(
-        "None of the stored rows can be the start of a sample: there are too few, or episodes are too short.",
-        "Collect more before the update, or read shorter stretches of rows.",
+        f"None of the {stored:,} stored rows of an env can be the start of a sample of {needed:,} rows: episodes are "
+        "too short, or the rows do not count.",
+        f"Collect longer episodes, or {shorter}.",
     )

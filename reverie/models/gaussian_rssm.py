@@ -15,6 +15,7 @@ from torch import Tensor
 from reverie.core.types import Array, Row, random_array
 from reverie.functional import gaussian
 from reverie.models.rssm import RSSM, Latent, Observed
+from reverie.nets.choices import Features
 from reverie.nets.precision import in_precision
 
 
@@ -39,6 +40,10 @@ class GaussianRSSM(RSSM):
     def _guess(self, deter: Tensor, seen: Tensor) -> Tensor:
         """What memory and observation make of the latent."""
         return self.posterior_output(self.posterior_hidden(self.posterior_deter(deter) + seen))
+
+    def _choices(self, features: Tensor) -> Features:
+        """There are none."""
+        return features
 
     def draw(self, probability: Tensor, noise: Tensor) -> Tensor:
         """Latents (..., 1, S), as one row of statistics would be."""

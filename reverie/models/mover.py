@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reverie.nets.blocks import inverse_size
+from reverie.nets.choices import pick, pickable
 from reverie.nets.precision import affine, multiply, rounded
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Mover:
         else:
             entries.append(rssm.from_action)
         self.linears = [(entry.linear.bias, rounded(entry.linear.weight).t()) for entry in entries]
+        self.stoch_rows = pickable(rssm.from_stoch.linear.weight)
         self.shared, self.own = rounded(shared), rounded(core.own.weight)
         self.scale = torch.stack([entry.finish.scale for entry in entries])
         self.inputs = self.scale.new_empty(count, len(shared))
@@ -48,10 +50,16 @@ class Mover:
         bias = layer.bias.unflatten(0, (self.blocks, 1, -1))
         return rounded(layer.weight * factor), torch.addcmul(offset, bias, factor)
 
-    def __call__(self, deter: Tensor, stoch: Tensor, action: Tensor, out: Tensor) -> None:
-        """From the memory (N, D), the latent (N, W) and the action (N, A) to the next memory (N, D)."""
+    def __call__(self, deter: Tensor, stoch: Tensor, action: Tensor, out: Tensor, places: Tensor | None = None) -> None:
+        """From the memory (N, D), the latent (N, W) and the action (N, A) to the next memory (N, D).
+
+        ``places`` (N, S) may say where the ones in the latent are.
+        """
         for place, (bias, weight), x in zip(self.entry.unbind(1), self.linears, (deter, stoch, action), strict=False):
-            affine(bias, x, weight, out=place)
+            if x is stoch and places is not None:
+                torch.add(pick(places, self.stoch_rows), bias, out=place)
+            else:
+                affine(bias, x, weight, out=place)
         _finish(self.entry, self.scale)
         if self.choices:
             self.inputs[:, -self.choices :] = action

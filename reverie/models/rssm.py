@@ -10,7 +10,7 @@ before the scan, the prior after it. Noise is drawn outside and handed in, one u
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from reverie import backend
 from reverie.core.config import Config
 from reverie.core.types import Array, Row
 from reverie.functional.categorical import (
@@ -31,10 +32,11 @@ from reverie.functional.categorical import (
 from reverie.models.mover import Mover
 from reverie.models.scan import Inputs, StepWeights, follow
 from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
+from reverie.nets.choices import Chosen, Features
 from reverie.nets.precision import in_precision
 
-Policy = Callable[[Tensor, int], Tensor]
-"""From features (N, F) and the number of the step to actions."""
+Policy = Callable[[Any, int], Tensor]
+"""From features (N, F), tensors or :class:`Chosen`, and the number of the step to actions."""
 
 
 class RSSMConfig(Config):
@@ -164,7 +166,7 @@ class RSSM(nn.Module):
         )
 
     @torch.no_grad()
-    def imagine(self, latent: Latent, policy: Policy, uniform: Tensor) -> Tensor:
+    def imagine(self, latent: Latent, policy: Policy, uniform: Tensor) -> Features:
         """Dream on from ``latent`` (N, ...) for as many steps as there is noise (H, N, S); no gradients.
 
         ``policy`` gives encoded actions (N, A). Returns features (H + 1, N, F), the first those of ``latent``.
@@ -173,12 +175,28 @@ class RSSM(nn.Module):
         features = latent.deter.new_empty(steps + 1, count, self.features)
         torch.cat(latent, -1, out=features[0])
         deters, stochs = (part.unbind(0) for part in features.split([self.config.deter, self.width], -1))
-        move = Mover(self, count)
+        # Data, because a dream goes on in the same memory: autograd would take that for a change of what it keeps.
+        seen, move = self._choices(features.data), Mover(self, count)
         for step in range(steps):
-            action = _bound(policy(features[step], step))
-            move(deters[step], stochs[step], action, out=deters[step + 1])
+            action = _bound(policy(seen[step], step))
+            move(deters[step], stochs[step], action, deters[step + 1], getattr(seen[step], "places", None))
             stochs[step + 1].copy_(self.draw(self.prior(deters[step + 1]), uniform[step]).flatten(-2))
-        return features
+            if isinstance(seen, Chosen):
+                seen.places[step + 1] = self._places(stochs[step + 1])
+        return seen
+
+    def _choices(self, features: Tensor) -> Features:
+        """Features of a dream (H + 1, N, F) with room for where their ones are, where that is of use."""
+        if features.device.type != "cpu" or backend.precision() != "float32":
+            return features
+        places = features.new_empty(*features.shape[:-1], self.config.stoch, dtype=torch.int64)
+        places[0] = self._places(features[0, :, self.config.deter :])
+        return Chosen(features, places, self.width)
+
+    def _places(self, stoch: Tensor) -> Tensor:
+        """The columns (N, S) of the ones in latents (N, W); W where a variable has none."""
+        columns = torch.arange(self.width, device=stoch.device).view(self.config.classes, -1) - self.width
+        return (stoch.unflatten(-1, columns.shape) * columns).sum(-2).long() + self.width
 
     def dream(self, latent: Latent, policy: Policy, noise: Tensor) -> Tensor:
         """As :meth:`imagine`, with gradients through everything that is dreamt: for policies that learn by them."""

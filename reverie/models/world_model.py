@@ -20,6 +20,7 @@ from reverie.functional.symlog import symexp, symlog
 from reverie.models.gaussian_rssm import GaussianRSSM
 from reverie.models.rssm import RSSM, Latent, Observed, Policy, RSSMConfig
 from reverie.nets.blocks import make_dense, make_linear
+from reverie.nets.choices import Features, plain
 from reverie.nets.encoders import VectorInput
 from reverie.nets.layers import OneHot
 from reverie.nets.precision import in_precision
@@ -59,10 +60,15 @@ class WorldModelConfig(ComponentConfig):
 class Dream(NamedTuple):
     """A rollout of H steps from N states."""
 
-    features: Tensor
-    """(H + 1, N, F); the first are where it began."""
+    seen: Features
+    """What heads look at (H + 1, N, F); the first are where it began."""
     actions: Tensor
     """(H, N, *shape): entry t leads from features t to t + 1."""
+
+    @property
+    def features(self) -> Tensor:
+        """The same as numbers."""
+        return plain(self.seen)
 
 
 class Prediction(NamedTuple):
@@ -102,19 +108,19 @@ class WorldModel(nn.Module):
         """Dream on from ``latent`` (N, ...) with a policy that gives actions (N, *shape); noise (H, N, S)."""
         actions: list[Tensor] = []
 
-        def act(features: Tensor, step: int) -> Tensor:
+        def act(features: Features, step: int) -> Tensor:
             actions.append(policy(features, step))
             return self.action_input(actions[-1])
 
-        features = self.rssm.imagine(latent, act, uniform)
-        return Dream(features, torch.stack(actions))
+        seen = self.rssm.imagine(latent, act, uniform)
+        return Dream(seen, torch.stack(actions))
 
     def dream(self, latent: Latent, policy: Policy, noise: Tensor) -> Tensor:
         """Features (H + 1, N, F) that gradients flow through; the policy gives encoded actions (N, A)."""
         return self.rssm.dream(latent, policy, noise)
 
     @torch.no_grad()
-    def predict(self, features: Tensor) -> Prediction:
+    def predict(self, features: Features) -> Prediction:
         """Expected reward and chance to go on (discount included), without gradient."""
         reward = in_parts(lambda part: self.reward(part).mean(), features)
         return Prediction(reward, in_parts(lambda part: self.continuation(part).sigmoid(), features))

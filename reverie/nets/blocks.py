@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reverie.nets.choices import Features, Linear
 from reverie.nets.precision import widened
 
 NORM_EPSILON = 1e-4
@@ -25,9 +26,9 @@ def truncated_normal(weight: Tensor, fan_in: int, scale: float = 1.0) -> None:
     weight.data.mul_(scale * _TRUNCATION / math.sqrt(fan_in))
 
 
-def make_linear(inputs: int, outputs: int, scale: float = 1.0) -> nn.Linear:
+def make_linear(inputs: int, outputs: int, scale: float = 1.0) -> Linear:
     """A linear layer whose first outputs are of the size ``scale``; 0 starts it at zero."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer: Linear = nn.utils.skip_init(Linear, inputs, outputs)
     truncated_normal(layer.weight, inputs, scale)
     nn.init.zeros_(layer.bias)
     return layer
@@ -98,7 +99,7 @@ class Dense(nn.Module):
         self.linear = make_linear(inputs, outputs)
         self.finish = NormedSiLU(outputs)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Features) -> Tensor:
         return self.finish(self.linear(x))
 
 

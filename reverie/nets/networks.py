@@ -46,12 +46,29 @@ def _check_network(network: Any, kind: str, observations: Observations) -> None:
     """What heads and agents rely on, which a class of one's own may lack."""
     if not isinstance(getattr(network, "features", None), Integral) or not callable(network):
         raise ConfigError(f"The network '{kind}' does not say how many features it gives.", _PROMISE)
-    if "." in kind and not getattr(network, "has_memory", False):
-        with _blaming(kind), torch.no_grad():
-            shape = tuple(network(_zeros(observations)).shape)
-        if shape != (_ROWS, network.features):
-            said = f"features = {network.features}, but turns {_ROWS} rows into a tensor of shape {shape}"
-            raise ConfigError(f"The network '{kind}' has {said}.", _PROMISE)
+    if "." not in kind:
+        return
+    has_memory = getattr(network, "has_memory", False)
+    with _blaming(kind), torch.no_grad():
+        output = _try_memory(network, kind, observations) if has_memory else network(_zeros(observations))
+        shape = tuple(output.shape)
+    if shape != (_ROWS, network.features):
+        said = f"features = {network.features}, but turns {_ROWS} rows into a tensor of shape {shape}"
+        raise ConfigError(f"The network '{kind}' has {said}.", _PROMISE)
+
+
+def _try_memory(network: Any, kind: str, observations: Observations) -> Tensor:
+    """The features of rows of zeros; the memory behind them must be like the one before."""
+    before = {key: torch.as_tensor(value) for key, value in network.initial_memory(_ROWS).items()}
+    features, after = network.step(_zeros(observations), torch.ones(_ROWS, dtype=torch.bool), before)
+    shapes = [{key: tuple(value.shape) for key, value in memory.items()} for memory in (before, after)]
+    if shapes[0] != shapes[1]:
+        raise ConfigError(
+            f"The network '{kind}' begins with a memory of shapes {shapes[0]}, and its step gives one of {shapes[1]}.",
+            "Let initial_memory and step agree: see docs/networks.md.",
+        )
+    found: Tensor = features
+    return found
 
 
 def _zeros(observations: Observations) -> dict[str, Tensor]:

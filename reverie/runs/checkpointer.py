@@ -41,7 +41,7 @@ class Checkpointer:
     def load(self, checkpoint: Checkpoint) -> None:
         """Put the session where the checkpoint was made."""
         states = checkpoint.load_into(self.parts())
-        self.shelf.load_state(states.pop("policies"))
+        self.shelf.load_state(states.pop("policies"), checkpoint.counters["env_steps"])
         self.session.load_state(states)
         self._intervals = self._passed()
         self._newest = (self._position(), checkpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,22 @@ class PolicyShelf:
     def state(self) -> State:
         return {"best_score": self.best_score, "best_name": self.best_name}
 
-    def load_state(self, state: State) -> None:
+    def load_state(self, state: State, env_steps: int | None = None) -> None:
+        """``env_steps`` is where the run goes on from: see :meth:`_is_best_of_end`."""
         self.best_score, self.best_name = state["best_score"], state["best_name"]
+        with suppress(RunError):  # a damaged status tells nothing
+            status = self.folder.status()
+            if self._is_best_of_end(status, env_steps):
+                self.best_score, self.best_name = float(status["best_score"]), f"best-{env_steps}"
         self.folder.write_status(best_score=self.best_score, best_policy=self.best_name)
+
+    def _is_best_of_end(self, status: dict[str, Any], env_steps: int | None) -> bool:
+        """Whether the best is from the evaluation that ended the run, after its last checkpoint: it must not go."""
+        name, score = f"best-{env_steps}", status.get("best_score")
+        if status.get("best_policy") != name or not isinstance(score, int | float):
+            return False
+        is_better = self.best_score is None or score >= self.best_score
+        return is_better and (self.folder.path / "policies" / name / "policy.json").exists()
 
     def tidy(self, keep: set[str]) -> None:
         """Delete former best policies, except those that a kept checkpoint calls the best, and leftovers of crashes."""

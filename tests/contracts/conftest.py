@@ -1,4 +1,4 @@
-"""Networks of these sizes are computed on one thread: several would mostly wait for each other."""
+"""The backend as a run has it, whatever other tests have left; one thread, as several would wait for each other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from reverie import backend
+
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _backend() -> Iterator[None]:
+    threads, is_exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    backend.configure("cpu", 1, is_exact)
     yield
-    torch.set_num_threads(before)
+    backend.configure("cpu", threads, is_exact)

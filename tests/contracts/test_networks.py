@@ -17,6 +17,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Clock, Mode, Row
+from reverie.nets.memory import MemoryConfig, MemoryNetwork
 from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, column_of, random_rows
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "networks.md"
@@ -251,3 +252,35 @@ class Unfaithful(torch.nn.Module):
 def test_a_network_that_does_not_keep_its_promise_is_refused(algorithm: str, how: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message + r".*\n.*docs/networks\.md"):
         make_agent(algorithm, {"kind": f"{__name__}.Unfaithful", "how": how}, Specs(VECTOR, DISCRETE))
+
+
+class BadMemory(MemoryNetwork):
+    """A network with memory that gives another width than it says, or another memory than it began with."""
+
+    class Config(MemoryConfig):
+        kind: str = f"{__name__}.BadMemory"
+        how: str = "width"
+
+    def __init__(self, config: Config, observations: Any) -> None:
+        super().__init__(config, observations)
+        self.how = config.how
+
+    def initial_memory(self, count: int) -> dict[str, Any]:
+        return {"sum": np.zeros((count, 4), np.float32)}
+
+    def step(self, observation: Any, is_first: Any, memory: Any) -> Any:
+        width = self.features + (self.how == "width")
+        return torch.zeros(len(is_first), width), {"sum": memory["sum"][:, : 3 if self.how == "memory" else 4]}
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("width", r"features = 64, but turns 2 rows into a tensor of shape \(2, 65\)"),
+        ("memory", r"its step gives one of"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_memory_that_does_not_keep_its_promise_is_refused(algorithm: str, how: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message + r".*\n.*docs/networks\.md"):
+        make_agent(algorithm, {"kind": f"{__name__}.BadMemory", "how": how}, Specs(VECTOR, DISCRETE))

@@ -256,8 +256,8 @@ def test_dream_losses_equal_the_slow_form(action: str) -> None:
     start = agent.observe(make_batch(agent), make_generator(2)).flatten()
     dream, said = agent.behaviour.dream(start, agent.behaviour.draw_noise(make_generator(3), 4, len(start.deter)))
     losses, returns, _ = agent.behaviour.dream_losses(dream, said)
-    value, slow = agent.critic(dream.features), agent.critic.slow_mean(dream.features)
-    prediction = agent.model.predict(dream.features)
+    value, slow = agent.critic(dream.seen), agent.critic.slow_mean(dream.seen)
+    prediction = agent.model.predict(dream.seen)
     scale = float(agent.return_scale()[1])
     for n in range(dream.features.shape[1]):
         expected = [float(number) for number in value.mean()[:, n]]

@@ -81,11 +81,17 @@ def test_rare_legal_samples_are_found() -> None:
     assert not has_legal(columns, Span(0, 7, 0))
 
 
-@pytest.mark.parametrize("stream", ["f", "fff", "xxxx", "tttt"])
-def test_without_a_legal_sample_there_is_an_error(stream: str) -> None:
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        ("f", r"A sample needs 2 rows of one env in a row, and the buffer holds 1 of each.\n.*Collect 2 rows or more"),
+        *((stream, "None of the .* stored rows of an env.*\n.*longer episodes") for stream in ("fff", "xxxx", "tttt")),
+    ],
+)
+def test_without_a_legal_sample_there_is_an_error(stream: str, message: str) -> None:
     columns, span = make_columns((stream,)), Span(0, 1, 0)
     assert not has_legal(columns, span)
-    with pytest.raises(TrainingError, match="Collect more"):
+    with pytest.raises(TrainingError, match=message):
         uniform(columns).draw(2, span, make_generator(0))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from reverie import backend
 from reverie.core.rng import make_generator
 from reverie.models.rssm import RSSM, Latent, RSSMConfig
+from reverie.nets.choices import Chosen, Features, plain
 
 CONFIG = RSSMConfig(deter=8, hidden=6, stoch=3, classes=4, blocks=2)
 ACTIONS, TOKENS, COUNT, STEPS = 2, 5, 3, 6
@@ -81,14 +82,16 @@ def test_observing_equals_the_slow_form(rssm: RSSM) -> None:
 
 
 @torch.no_grad()
-def test_imagining_equals_the_slow_form(rssm: RSSM) -> None:
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_imagining_equals_the_slow_form(rssm: RSSM, begins_anew: bool) -> None:
+    """Also from the beginning of an episode, where no class is chosen yet."""
     noise = uniform(4, COUNT, CONFIG.stoch, seed=6)
 
-    def policy(features: Tensor, step: int) -> Tensor:
-        return features[:, :ACTIONS] * (step + 1)
+    def policy(features: Features, step: int) -> Tensor:
+        return plain(features)[:, :ACTIONS] * (step + 1)
 
-    found = rssm.imagine(start(rssm), policy, noise)
-    latent = start(rssm)
+    latent = rssm.initial(COUNT) if begins_anew else start(rssm)
+    found = plain(rssm.imagine(latent, policy, noise))
     torch.testing.assert_close(found[0], latent.features)
     for step in range(4):
         deter = slow_move(rssm, latent, policy(latent.features, step))
@@ -102,12 +105,22 @@ def test_imagining_equals_the_slow_form(rssm: RSSM) -> None:
 def test_choices_looked_up_move_the_memory_as_choices_projected(rssm: RSSM) -> None:
     noise = uniform(3, COUNT, CONFIG.stoch, seed=6)
 
-    def policy(features: Tensor, step: int) -> Tensor:
+    def policy(features: Features, step: int) -> Tensor:
         return torch.eye(ACTIONS)[(torch.arange(COUNT) + step) % ACTIONS]
 
-    projected = rssm.imagine(start(rssm), policy, noise)
+    projected = plain(rssm.imagine(start(rssm), policy, noise))
     rssm.actions_are_choices = True
-    torch.testing.assert_close(rssm.imagine(start(rssm), policy, noise), projected)
+    torch.testing.assert_close(plain(rssm.imagine(start(rssm), policy, noise)), projected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_dreams_know_where_their_ones_are(rssm: RSSM, begins_anew: bool) -> None:
+    latent = rssm.initial(COUNT) if begins_anew else start(rssm)
+    seen = rssm.imagine(latent, lambda features, step: plain(features)[:, :ACTIONS], uniform(3, COUNT, CONFIG.stoch))
+    assert isinstance(seen, Chosen)
+    shown = torch.zeros(4, COUNT, seen.columns + 1).scatter_(2, seen.places, 1.0)[..., :-1]
+    torch.testing.assert_close(seen.features[..., CONFIG.deter :], shown)
 
 
 @torch.no_grad()
@@ -142,8 +155,8 @@ def test_gradients_flow_through_samples_to_earlier_tokens(rssm: RSSM) -> None:
 
 
 def test_dreams_have_no_gradient(rssm: RSSM) -> None:
-    features = rssm.imagine(start(rssm), lambda features, step: features[:, :ACTIONS], uniform(2, COUNT, 3))
-    assert not features.requires_grad
+    seen = rssm.imagine(start(rssm), lambda features, step: plain(features)[:, :ACTIONS], uniform(2, COUNT, 3))
+    assert not plain(seen).requires_grad
 
 
 def test_blocks_must_divide_the_memory() -> None:

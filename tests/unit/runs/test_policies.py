@@ -119,6 +119,32 @@ def test_a_restored_shelf_knows_the_best_so_far(folder: RunFolder, session: Sess
     assert folder.status()["best_score"] == 5.0
 
 
+@pytest.mark.parametrize(("where", "score", "kept"), [(20, 9.0, "best-20"), (20, 4.0, "best-10"), (15, 9.0, "best-10")])
+def test_the_best_of_the_evaluation_that_ended_a_run_outlives_going_on(
+    folder: RunFolder, session: Session, where: int, score: float, kept: str
+) -> None:
+    """The last checkpoint was made before that evaluation; what was found at later steps will be found again."""
+    shelf = PolicyShelf(folder)
+    evaluate(shelf, session, 10, 5.0)
+    saved = shelf.state()
+    evaluate(shelf, session, 20, score)
+
+    restored = PolicyShelf(folder)
+    restored.load_state(saved, where)
+    restored.tidy(set())
+    assert folder.status()["best_policy"] == restored.best_name == kept
+    assert names(folder) == [kept]
+
+
+def test_a_best_policy_that_is_gone_is_not_taken_up_again(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    saved = shelf.state()
+    evaluate(shelf, session, 20, 9.0)
+    (folder.path / "policies" / "best-20" / "policy.json").unlink()
+    shelf.load_state(saved, 20)
+    assert folder.status()["best_policy"] is None
+
+
 def test_whichever_policy_there_is_is_found(folder: RunFolder, session: Session) -> None:
     with pytest.raises(RunError, match="has no policy yet"):
         policy_folder(folder.path)

@@ -1,0 +1,50 @@
+"""Layers over features with one-hot columns: the same numbers as with all columns, forwards and backwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from reverie.nets.blocks import make_dense
+from reverie.nets.choices import Chosen, Linear
+from reverie.nets.two_hot import HeadConfig, ScalarHead, ScalarHeadConfig, in_parts
+
+REST, COLUMNS, ROWS = 5, 6, 7
+
+
+def make_features() -> Chosen:
+    """Three variables of two classes, some of them without a choice."""
+    places = torch.randint(0, 2, (2, ROWS, 3)) * 3 + torch.arange(3)
+    places[0, 1, 2] = places[1, 3, 0] = COLUMNS
+    ones = torch.zeros(2, ROWS, COLUMNS + 1).scatter_(2, places, 1.0)[..., :-1]
+    return Chosen(torch.cat([torch.randn(2, ROWS, REST), ones], -1), places, COLUMNS)
+
+
+@pytest.mark.parametrize("layers", [0, 2])
+def test_a_head_and_its_gradients_are_those_of_all_columns(layers: int) -> None:
+    head = ScalarHead(ScalarHeadConfig(layers=layers, units=4, bins=5), REST + COLUMNS)
+    for parameter in head.parameters():
+        parameter.data = torch.randn_like(parameter)
+    seen = make_features()
+    outputs = [head(x).logits for x in (seen, seen.features)]
+    torch.testing.assert_close(*outputs)
+    slopes = [torch.autograd.grad(output.square().sum(), list(head.parameters())) for output in outputs]
+    for found, expected in zip(*slopes, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_parts_and_rows_belong_together() -> None:
+    seen, layers = make_features(), make_dense(REST + COLUMNS, 4, HeadConfig().layers)
+    whole = layers(seen.flatten(0, -2)).unflatten(0, (2, ROWS))
+    torch.testing.assert_close(layers(seen[1]), whole[1])
+    torch.testing.assert_close(in_parts(layers, seen[1:]), whole[1:])
+    pieces = [layers(part) for part in seen.flatten(0, -2).split(3)]
+    torch.testing.assert_close(torch.cat(pieces), whole.flatten(0, 1))
+    assert len(seen) == 2
+
+
+def test_plain_features_go_through_as_ever() -> None:
+    layer, x = Linear(3, 2), torch.randn(4, 3)
+    expected: Tensor = x @ layer.weight.T + layer.bias
+    torch.testing.assert_close(layer(x), expected)
