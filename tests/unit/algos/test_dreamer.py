@@ -248,10 +248,12 @@ def test_evaluation_takes_the_best_action() -> None:
     assert len(set(drawn)) > 1  # the others have about a tenth of the chances
 
 
+@pytest.mark.parametrize("fewest", [1, 256])
 @pytest.mark.parametrize("action", ["discrete", "box"])
 @torch.no_grad()
-def test_dream_losses_equal_the_slow_form(action: str) -> None:
+def test_dream_losses_equal_the_slow_form(action: str, fewest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums over single steps of single dreams, after the paper's equations."""
+    monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", fewest)
     agent = make(ACTIONS[action])
     start = agent.observe(make_batch(agent), make_generator(2)).flatten()
     dream, said = agent.behaviour.dream(start, agent.behaviour.draw_noise(make_generator(3), 4, len(start.deter)))

@@ -82,9 +82,13 @@ def test_observing_equals_the_slow_form(rssm: RSSM) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("fewest", [1, 256])
 @pytest.mark.parametrize("begins_anew", [False, True])
-def test_imagining_equals_the_slow_form(rssm: RSSM, begins_anew: bool) -> None:
-    """Also from the beginning of an episode, where no class is chosen yet."""
+def test_imagining_equals_the_slow_form(
+    rssm: RSSM, begins_anew: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether rows are picked or not, also from the beginning of an episode, where no class is chosen yet."""
+    monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", fewest)
     noise = uniform(4, COUNT, CONFIG.stoch, seed=6)
 
     def policy(features: Features, step: int) -> Tensor:
@@ -115,7 +119,8 @@ def test_choices_looked_up_move_the_memory_as_choices_projected(rssm: RSSM) -> N
 
 @torch.no_grad()
 @pytest.mark.parametrize("begins_anew", [False, True])
-def test_dreams_know_where_their_ones_are(rssm: RSSM, begins_anew: bool) -> None:
+def test_dreams_know_where_their_ones_are(rssm: RSSM, begins_anew: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", 1)
     latent = rssm.initial(COUNT) if begins_anew else start(rssm)
     seen = rssm.imagine(latent, lambda features, step: plain(features)[:, :ACTIONS], uniform(3, COUNT, CONFIG.stoch))
     assert isinstance(seen, Chosen)
