@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ def make_network(config: ComponentConfig, observations: Observations) -> Any:
         config = resolve_network(config, observations)
     kind = config.kind
     build = registry.load("network", kind)
-    with _blaming(kind):
+    with _blaming(kind, build):
         network: Any = build(config, observations)
     _check_network(network, kind, observations)
     how = getattr(config, "initialiser", None)
@@ -49,7 +50,7 @@ def _check_network(network: Any, kind: str, observations: Observations) -> None:
     if "." not in kind:
         return
     has_memory = getattr(network, "has_memory", False)
-    with _blaming(kind), torch.no_grad():
+    with _blaming(kind, type(network)), torch.no_grad():
         output = _try_memory(network, kind, observations) if has_memory else network(_zeros(observations))
         shape = tuple(output.shape)
     if shape != (_ROWS, network.features):
@@ -78,8 +79,8 @@ def _zeros(observations: Observations) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _blaming(kind: str) -> Iterator[None]:
-    """Tell errors in a class of one's own by the place where they happened."""
+def _blaming(kind: str, owner: Any) -> Iterator[None]:
+    """Tell errors in a class of one's own by the last line of its file on the way to them."""
     try:
         yield
     except ConfigError:
@@ -87,7 +88,8 @@ def _blaming(kind: str) -> Iterator[None]:
     except Exception as error:
         if "." not in kind:
             raise
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        where = next((frame for frame in reversed(frames) if frame.filename == inspect.getfile(owner)), frames[-1])
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(
             f"The network '{kind}' failed ({Path(where.filename).name}, line {where.lineno}): {what}.", _PROMISE

@@ -12,7 +12,7 @@ from reverie import backend
 
 @pytest.fixture(autouse=True)
 def _backend() -> Iterator[None]:
-    threads, is_exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    backend.configure("cpu", 1, is_exact)
+    threads = torch.get_num_threads()
+    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled())
     yield
-    backend.configure("cpu", threads, is_exact)
+    torch.set_num_threads(threads)

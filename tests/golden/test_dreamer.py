@@ -71,10 +71,11 @@ def machine() -> str:
 @pytest.fixture(autouse=True)
 def settings() -> Iterator[None]:
     """Those of a run, whatever other tests have left: sums over two threads are taken in another order."""
-    threads, exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, is_exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     backend.configure("cpu", 1, True)
     yield
-    backend.configure("cpu", threads, exact)
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(is_exact)
 
 
 @pytest.mark.parametrize("form", FORMS)
