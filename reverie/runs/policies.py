@@ -25,6 +25,8 @@ class PolicyShelf:
         self.folder = folder
         self.best_score: float | None = None
         self.best_name: str | None = None
+        self._of_end: tuple[float, str] | None = None
+        """The best of an evaluation that ended the run before it went on. No state: a run that never ended had none."""
 
     def end_cycle(self, session: Session) -> None:
         """Nothing to do: only evaluations matter here."""
@@ -36,7 +38,7 @@ class PolicyShelf:
         name = f"best-{session.counters.env_steps}"
         self.save(session, name, summary)
         self.best_score, self.best_name = score, name  # only now: one that could not be saved is not the best
-        self.folder.write_status(best_score=score, best_policy=name)
+        self._tell()
 
     def save(self, session: Session, name: str, summary: dict[str, float] | None = None) -> None:
         """Write the policy as it is now."""
@@ -44,33 +46,46 @@ class PolicyShelf:
             "env": session.config.env.model_dump(mode="json"), "seed": session.config.seed,
             "env_steps": session.counters.env_steps, "updates": session.counters.updates, "score": summary,
         }  # fmt: skip
-        session.policy.save(self.folder.path / "policies" / name, about)
+        session.policy.save(self._path(name), about)
 
     def state(self) -> State:
         return {"best_score": self.best_score, "best_name": self.best_name}
 
     def load_state(self, state: State, env_steps: int | None = None) -> None:
-        """``env_steps`` is where the run goes on from: see :meth:`_is_best_of_end`."""
+        """``env_steps`` is where the run goes on from: no best policy of up to there gets lost."""
         self.best_score, self.best_name = state["best_score"], state["best_name"]
+        self._of_end = None if env_steps is None else self._find_best(env_steps)
+        self._tell()
+
+    def _find_best(self, env_steps: int) -> tuple[float, str] | None:
+        """As the run's status has it, if it is there and of no later step: what came later will be found again."""
         with suppress(RunError):  # a damaged status tells nothing
             status = self.folder.status()
-            if self._is_best_of_end(status, env_steps):
-                self.best_score, self.best_name = float(status["best_score"]), f"best-{env_steps}"
-        self.folder.write_status(best_score=self.best_score, best_policy=self.best_name)
+            name, score = str(status.get("best_policy")), status.get("best_score")
+            is_best = name != "final" and POLICY_NAME.fullmatch(name) and (self._path(name) / "policy.json").exists()
+            if is_best and isinstance(score, int | float) and int(name.removeprefix("best-")) <= env_steps:
+                return float(score), name
+        return None
 
-    def _is_best_of_end(self, status: dict[str, Any], env_steps: int | None) -> bool:
-        """Whether the best is from the evaluation that ended the run, after its last checkpoint: it must not go."""
-        name, score = f"best-{env_steps}", status.get("best_score")
-        if status.get("best_policy") != name or not isinstance(score, int | float):
-            return False
-        is_better = self.best_score is None or score >= self.best_score
-        return is_better and (self.folder.path / "policies" / name / "policy.json").exists()
+    def _best(self) -> tuple[float | None, str | None]:
+        """The score and the name of the best policy that the run ever had."""
+        if self._of_end is not None and (self.best_score is None or self._of_end[0] > self.best_score):
+            return self._of_end
+        return self.best_score, self.best_name
+
+    def _tell(self) -> None:
+        score, name = self._best()
+        self.folder.write_status(best_score=score, best_policy=name)
+
+    def _path(self, name: str) -> Path:
+        return self.folder.path / "policies" / name
 
     def tidy(self, keep: set[str]) -> None:
         """Delete former best policies, except those that a kept checkpoint calls the best, and leftovers of crashes."""
+        wanted = {*keep, self.best_name, self._best()[1]}
         for path in (self.folder.path / "policies").glob("*"):
             is_leftover = path.name.startswith(".")
-            if is_leftover or (path.name.startswith("best-") and path.name not in {*keep, self.best_name}):
+            if is_leftover or (path.name.startswith("best-") and path.name not in wanted):
                 delete_any(path)
 
 

@@ -119,11 +119,14 @@ def test_a_restored_shelf_knows_the_best_so_far(folder: RunFolder, session: Sess
     assert folder.status()["best_score"] == 5.0
 
 
-@pytest.mark.parametrize(("where", "score", "kept"), [(20, 9.0, "best-20"), (20, 4.0, "best-10"), (15, 9.0, "best-10")])
+@pytest.mark.parametrize(
+    ("where", "score", "kept"), [(20, 9.0, "best-20"), (30, 9.0, "best-20"), (20, 4.0, "best-10"), (15, 9.0, "best-10")]
+)
 def test_the_best_of_the_evaluation_that_ended_a_run_outlives_going_on(
     folder: RunFolder, session: Session, where: int, score: float, kept: str
 ) -> None:
-    """The last checkpoint was made before that evaluation; what was found at later steps will be found again."""
+    """The last checkpoint was made before that evaluation. What was found at later steps will be found again, and
+    checkpoints know nothing of it: they are those of a run that never ended."""
     shelf = PolicyShelf(folder)
     evaluate(shelf, session, 10, 5.0)
     saved = shelf.state()
@@ -132,8 +135,14 @@ def test_the_best_of_the_evaluation_that_ended_a_run_outlives_going_on(
     restored = PolicyShelf(folder)
     restored.load_state(saved, where)
     restored.tidy(set())
-    assert folder.status()["best_policy"] == restored.best_name == kept
-    assert names(folder) == [kept]
+    assert folder.status()["best_policy"] == kept
+    assert kept in names(folder)
+    assert restored.state() == saved
+    evaluate(restored, session, 40, 8.0)
+    restored.tidy(set())
+    best = "best-20" if kept == "best-20" else "best-40"
+    assert folder.status()["best_policy"] == best
+    assert names(folder) == sorted({best, "best-40"})
 
 
 def test_a_best_policy_that_is_gone_is_not_taken_up_again(folder: RunFolder, session: Session) -> None:
