@@ -74,7 +74,7 @@ class Behaviour:
         return *self.dream(latent.flatten(), part.dreams), None
 
     def dream(self, start: Latent, noise: DreamNoise) -> tuple[Dream, Tensor]:
-        """On from N latents, as the policy acts: also what its network said (H * N, ...), with its gradient."""
+        """On from N latents, as the policy acts; and what its network said (H * N, ...), with its gradient."""
         said: list[Tensor] = []
         learns = torch.is_grad_enabled()
 
@@ -109,9 +109,9 @@ class Behaviour:
     ) -> tuple[Losses, Tensor, dict[str, Tensor]]:
         """Losses (H, N), returns (H, N) and metrics; nothing of it reaches the model.
 
-        ``said`` is what the policy's network made of the dream (H * N, ...), with its gradient; ``slope`` are the same
-        returns with a gradient, if the policy is to follow it. The scale of returns learns from
-        dreams of a whole batch; of one in parts it knows already.
+        ``said`` is what the policy's network made of the dream (H * N, ...), with its gradient. ``slope`` are the same
+        returns with a gradient, if the policy is to follow it. The scale of returns learns from dreams of a whole
+        batch; of one in parts it knows already.
         """
         features = dream.seen
         value = self.critic(features[:-1])
@@ -149,8 +149,8 @@ class Behaviour:
             expected = self.critic.slow_mean(features)
         else:
             expected = torch.cat([value.mean(), self.critic.mean(features[-1:])])
-        reward, going_on = self.model.predict(features)
-        reward = reward[1:]
+        prediction = self.model.predict(features)
+        reward, going_on = prediction.reward[1:], prediction.continuation
         returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
         return Judged(reward, going_on, expected, returns)
 

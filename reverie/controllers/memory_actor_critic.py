@@ -25,7 +25,7 @@ from reverie.nets.layers import TRUNK_GAIN, orthogonal_init
 
 def make_actor_critic(network: ComponentConfig, *arguments: Any, **settings: Any) -> ActorCritic:
     """The actor-critic that fits the trunk."""
-    has_memory = getattr(registry.load("network", network.kind), "has_memory", False)
+    has_memory = registry.declares("network", network.kind, "has_memory")
     return (MemoryActorCritic if has_memory else ActorCritic)(network, *arguments, **settings)
 
 

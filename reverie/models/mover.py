@@ -6,6 +6,7 @@ from step to step prepared once, and in place: at a thousand memories each pass 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reverie.nets.blocks import inverse_size
-from reverie.nets.choices import pick, pickable
+from reverie.nets.choices import Chosen, Features, pick, pickable, plain
 from reverie.nets.precision import affine, multiply, rounded
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Mover:
         else:
             entries.append(rssm.from_action)
         self.linears = [(entry.linear.bias, rounded(entry.linear.weight).t()) for entry in entries]
-        self.stoch_rows = pickable(rssm.from_stoch.linear.weight)
+        self.stoch_weight = rssm.from_stoch.linear.weight
         self.shared, self.own = rounded(shared), rounded(core.own.weight)
         self.scale = torch.stack([entry.finish.scale for entry in entries])
         self.inputs = self.scale.new_empty(count, len(shared))
@@ -50,19 +51,19 @@ class Mover:
         bias = layer.bias.unflatten(0, (self.blocks, 1, -1))
         return rounded(layer.weight * factor), torch.addcmul(offset, bias, factor)
 
-    def __call__(self, deter: Tensor, stoch: Tensor, action: Tensor, out: Tensor, places: Tensor | None = None) -> None:
-        """From the memory (N, D), the latent (N, W) and the action (N, A) to the next memory (N, D).
-
-        ``places`` (N, S) may say where the ones in the latent are.
-        """
-        for place, (bias, weight), x in zip(self.entry.unbind(1), self.linears, (deter, stoch, action), strict=False):
-            if x is stoch and places is not None:
-                torch.add(pick(places, self.stoch_rows), bias, out=place)
-            else:
-                affine(bias, x, weight, out=place)
-        _finish(self.entry, self.scale)
+    def __call__(self, state: Features, action: Tensor, out: Tensor) -> None:
+        """From memory and latent (N, D + W) and the action (N, A) to the next memory (N, D)."""
+        deter, stoch = plain(state).tensor_split([out.shape[1]], 1)
+        self._enter(0, deter)
+        if isinstance(state, Chosen):
+            torch.add(pick(state.places, self.stoch_rows), self.linears[1][0], out=self.entry[:, 1])
+        else:
+            self._enter(1, stoch)
         if self.choices:
             self.inputs[:, -self.choices :] = action
+        else:
+            self._enter(2, action)
+        _finish(self.entry, self.scale)
         hidden = affine(self.core.own.bias, self.inputs, self.shared)
         self._blockwise(hidden).add_(multiply(self._blockwise(deter), self.own))
         _finish(hidden, self.core.hidden.scale)
@@ -70,6 +71,16 @@ class Mover:
         reset, candidate, update = self.gates.chunk(3, -1)
         aim = reset.sigmoid().mul_(candidate).sigmoid_().mul_(2).sub_(1)
         torch.lerp(self._blockwise(deter), aim, update.sigmoid_(), out=self._blockwise(out))
+
+    def _enter(self, place: int, x: Tensor) -> None:
+        """What memory (0), latent (1) or action (2) say, before their norms."""
+        bias, weight = self.linears[place]
+        affine(bias, x, weight, out=self.entry[:, place])
+
+    @cached_property
+    def stoch_rows(self) -> Tensor:
+        """The latent's weight, of which rows are picked where its ones are known."""
+        return pickable(self.stoch_weight)
 
     def _blockwise(self, x: Tensor) -> Tensor:
         """A view (k, N, D / k) of (N, D)."""

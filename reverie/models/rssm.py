@@ -36,7 +36,7 @@ from reverie.nets.choices import Chosen, Features
 from reverie.nets.precision import in_precision
 
 Policy = Callable[[Any, int], Tensor]
-"""From features (N, F), tensors or :class:`Chosen`, and the number of the step to actions."""
+"""From :data:`Features` (N, F) and the number of the step to actions; where gradients flow, from tensors."""
 
 
 FEWEST_PICKED = 256
@@ -182,8 +182,8 @@ class RSSM(nn.Module):
         # Data, because a dream goes on in the same memory: autograd would take that for a change of what it keeps.
         seen, move = self._choices(features.data), Mover(self, count)
         for step in range(steps):
-            action = _bound(policy(seen[step], step))
-            move(deters[step], stochs[step], action, deters[step + 1], getattr(seen[step], "places", None))
+            now = seen[step]
+            move(now, _bound(policy(now, step)), out=deters[step + 1])
             stochs[step + 1].copy_(self.draw(self.prior(deters[step + 1]), uniform[step]).flatten(-2))
             if isinstance(seen, Chosen):
                 seen.places[step + 1] = self._places(stochs[step + 1])

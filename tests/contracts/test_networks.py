@@ -240,20 +240,6 @@ class Unfaithful(torch.nn.Module):
         return torch.zeros(len(observation["obs"]), 5)
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("width", r"has features = 3, but turns 2 rows into a tensor of shape \(2, 5\)"),
-        ("constructor", r"failed \(test_networks\.py, line \d+\): KeyError: 'pixels'"),
-        ("forward", r"failed \(test_networks\.py, line \d+\): RuntimeError: mat1 and mat2"),
-    ],
-)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_network_that_does_not_keep_its_promise_is_refused(algorithm: str, how: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message + r".*\n.*docs/networks\.md"):
-        make_agent(algorithm, {"kind": f"{__name__}.Unfaithful", "how": how}, Specs(VECTOR, DISCRETE))
-
-
 class BadMemory(MemoryNetwork):
     """A network with memory that gives another width than it says, or another memory than it began with."""
 
@@ -274,13 +260,18 @@ class BadMemory(MemoryNetwork):
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("network", "how", "message"),
     [
-        ("width", r"features = 64, but turns 2 rows into a tensor of shape \(2, 65\)"),
-        ("memory", r"its step gives one of"),
+        ("Unfaithful", "width", r"has features = 3, but turns 2 rows into a tensor of shape \(2, 5\)"),
+        ("Unfaithful", "constructor", r"failed \(test_networks\.py, line \d+\): KeyError: 'pixels'"),
+        ("Unfaithful", "forward", r"failed \(test_networks\.py, line \d+\): RuntimeError: mat1 and mat2"),
+        ("BadMemory", "width", r"features = 64, but turns 2 rows into a tensor of shape \(2, 65\)"),
+        ("BadMemory", "memory", r"its step gives one of"),
     ],
 )
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_memory_that_does_not_keep_its_promise_is_refused(algorithm: str, how: str, message: str) -> None:
+def test_a_network_that_does_not_keep_its_promise_is_refused(
+    algorithm: str, network: str, how: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message + r".*\n.*docs/networks\.md"):
-        make_agent(algorithm, {"kind": f"{__name__}.BadMemory", "how": how}, Specs(VECTOR, DISCRETE))
+        make_agent(algorithm, {"kind": f"{__name__}.{network}", "how": how}, Specs(VECTOR, DISCRETE))

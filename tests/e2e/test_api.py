@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import gymnasium as gym
@@ -114,6 +115,15 @@ def test_evaluate_from_python(trained: reverie.Run) -> None:
     assert result["episodes"] == 6
     assert result == reverie.evaluate(trained.name, episodes=6, which="final", runs_dir=runs_dir)
     assert result["return_min"] <= result["return_mean"] <= result["return_max"]
+
+
+def test_evaluate_names_the_policy_that_it_took(trained: reverie.Run, tmp_path: Path) -> None:
+    """Whichever there is, if only one; and that one is told."""
+    run = shutil.copytree(trained.path, tmp_path / trained.name)
+    assert reverie.evaluate(trained.name, episodes=1, runs_dir=tmp_path)["policy"] == "best"
+    for path in (run / "policies").glob("best-*"):
+        shutil.rmtree(path)
+    assert reverie.evaluate(trained.name, episodes=1, runs_dir=tmp_path)["policy"] == "final"
 
 
 def test_a_config_can_be_made_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
