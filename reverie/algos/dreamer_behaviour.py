@@ -149,8 +149,7 @@ class Behaviour:
             expected = self.critic.slow_mean(features)
         else:
             expected = torch.cat([value.mean(), self.critic.mean(features[-1:])])
-        prediction = self.model.predict(features)
-        reward, going_on = prediction.reward[1:], prediction.continuation
+        reward, going_on = self.model.predict_reward(features[1:]), self.model.predict_continuation(features)
         returns = imagined_return(reward.T, expected[1:].T, going_on[1:].T, self.config.gae_lambda).T
         return Judged(reward, going_on, expected, returns)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reverie.nets.blocks import inverse_size
 from reverie.nets.choices import Chosen, Features, pick, pickable, plain
-from reverie.nets.precision import affine, multiply, rounded
+from reverie.nets.precision import add_product, affine, rounded
 
 if TYPE_CHECKING:
     from reverie.models.rssm import RSSM
@@ -39,8 +39,11 @@ class Mover:
         self.scale = torch.stack([entry.finish.scale for entry in entries])
         self.inputs = self.scale.new_empty(count, len(shared))
         self.entry = self.inputs[:, : self.scale.numel()].unflatten(1, self.scale.shape)
-        self.gates = self.scale.new_empty(self.blocks, count, core.gates.weight.shape[-1])
-        self.gates_weight, self.gates_bias = self._prepare_gates()
+        # Blocks at a time: on a CPU few enough to stay in its cache.
+        self.at_once = 1 if self.scale.device.type == "cpu" else self.blocks
+        self.gates = self.scale.new_empty(self.at_once, count, core.gates.weight.shape[-1])
+        scale = core.hidden.scale.unflatten(0, (self.blocks, 1, -1))
+        self.finishing = [part.split(self.at_once) for part in (scale, *self._prepare_gates())]
 
     def _prepare_gates(self) -> tuple[Tensor, Tensor]:
         """With the doubled candidate of tanh(x) = 2 sigmoid(2x) - 1, and with 1 less for the update."""
@@ -63,14 +66,17 @@ class Mover:
             self.inputs[:, -self.choices :] = action
         else:
             self._enter(2, action)
-        _finish(self.entry, self.scale)
+        _finish(self.entry, inverse_size(self.entry), self.scale)
         hidden = affine(self.core.own.bias, self.inputs, self.shared)
-        self._blockwise(hidden).add_(multiply(self._blockwise(deter), self.own))
-        _finish(hidden, self.core.hidden.scale)
-        affine(self.gates_bias, self._blockwise(hidden), self.gates_weight, out=self.gates)
-        reset, candidate, update = self.gates.chunk(3, -1)
-        aim = reset.sigmoid().mul_(candidate).sigmoid_().mul_(2).sub_(1)
-        torch.lerp(self._blockwise(deter), aim, update.sigmoid_(), out=self._blockwise(out))
+        before, moved, after = (self._blockwise(part) for part in (deter, hidden, out))
+        add_product(moved, before, self.own)
+        inverse = inverse_size(hidden)
+        memories = (part.split(self.at_once) for part in (before, moved, after))
+        for then, now, new, scale, weight, bias in zip(*memories, *self.finishing, strict=True):
+            affine(bias, _finish(now, inverse, scale), weight, out=self.gates)
+            reset, candidate, update = self.gates.chunk(3, -1)
+            aim = reset.sigmoid_().mul_(candidate).sigmoid_().mul_(2).sub_(1)
+            torch.lerp(then, aim, update.sigmoid_(), out=new)
 
     def _enter(self, place: int, x: Tensor) -> None:
         """What memory (0), latent (1) or action (2) say, before their norms."""
@@ -87,6 +93,6 @@ class Mover:
         return x.unflatten(-1, (self.blocks, -1)).transpose(0, 1)
 
 
-def _finish(x: Tensor, scale: Tensor) -> Tensor:
+def _finish(x: Tensor, inverse: Tensor, scale: Tensor) -> Tensor:
     """Norm and SiLU in place."""
-    return F.silu(x.mul_(inverse_size(x)).mul_(scale), inplace=True)
+    return F.silu(x.mul_(inverse).mul_(scale), inplace=True)

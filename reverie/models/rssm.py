@@ -186,7 +186,7 @@ class RSSM(nn.Module):
             move(now, _bound(policy(now, step)), out=deters[step + 1])
             stochs[step + 1].copy_(self.draw(self.prior(deters[step + 1]), uniform[step]).flatten(-2))
             if isinstance(seen, Chosen):
-                seen.places[step + 1] = self._places(stochs[step + 1])
+                seen.places.data[step + 1] = self._places(stochs[step + 1])
         return seen
 
     def _choices(self, features: Tensor) -> Features:
@@ -240,7 +240,8 @@ class RSSM(nn.Module):
 
     def pack(self, latent: Latent) -> Row:
         """A latent as it is stored: classes as bytes. Fresh ones have no class at all, which reads as class 0."""
-        stoch = latent.stoch.detach().unflatten(-1, (self.config.classes, self.config.stoch)).argmax(-2)
+        classes = torch.arange(self.config.classes, dtype=latent.stoch.dtype, device=latent.stoch.device)
+        stoch = (latent.stoch.detach().unflatten(-1, (len(classes), -1)) * classes.unsqueeze(-1)).sum(-2)
         return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.to(torch.uint8).cpu().numpy()}
 
     def unpack(self, stored: Mapping[str, Tensor]) -> Latent:

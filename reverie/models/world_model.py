@@ -119,11 +119,19 @@ class WorldModel(nn.Module):
         """Features (H + 1, N, F) that gradients flow through; the policy gives encoded actions (N, A)."""
         return self.rssm.dream(latent, policy, noise)
 
-    @torch.no_grad()
     def predict(self, features: Features) -> Prediction:
         """Expected reward and chance to go on (discount included), without gradient."""
-        reward = in_parts(lambda part: self.reward(part).mean(), features)
-        return Prediction(reward, in_parts(lambda part: self.continuation(part).sigmoid(), features))
+        return Prediction(self.predict_reward(features), self.predict_continuation(features))
+
+    @torch.no_grad()
+    def predict_reward(self, features: Features) -> Tensor:
+        """The first of them alone."""
+        return in_parts(lambda part: self.reward(part).mean(), features)
+
+    @torch.no_grad()
+    def predict_continuation(self, features: Features) -> Tensor:
+        """The other alone."""
+        return in_parts(lambda part: self.continuation(part).sigmoid(), features)
 
     def predict_through(self, features: Tensor) -> Prediction:
         """The same with the gradient of the features."""

@@ -55,30 +55,32 @@ def inverse_size(x: Tensor) -> Tensor:
 class _NormedSiLU(torch.autograd.Function):
     """torch takes a norm and an activation apart into twice as many passes over memory, forwards and backwards.
 
-    Sums are in float32; what is kept and given back is of the input's kind.
+    Sums are in float32; what is kept and given back is of the input's kind. The input's memory is used up: what made it
+    may not need it any more on the way back, as products, convolutions and sums do not.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
-        wide = widened(x)
-        inverse = inverse_size(wide)
-        normed = wide * inverse
+        normed = widened(x)
+        inverse = inverse_size(normed)
+        normed.mul_(inverse)
         ctx.save_for_backward(normed.to(x.dtype), inverse, scale)
-        return F.silu(normed * scale).to(x.dtype)
+        return F.silu(normed * scale, inplace=True).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         kept, inverse, scale = ctx.saved_tensors
         normed = widened(kept)
-        inner = torch.ops.aten.silu_backward(widened(gradient), normed * scale)
+        inner = normed * scale
+        torch.ops.aten.silu_backward.grad_input(widened(gradient), inner, grad_input=inner)
         product = inner * normed
         along = (product @ scale).unsqueeze(-1) / len(scale)  # the part of it that the norm takes away
-        to_input = (inner * scale).addcmul_(normed, along, value=-1).mul_(inverse)
+        to_input = inner.mul_(scale).addcmul_(normed, along, value=-1).mul_(inverse)
         return to_input.to(kept.dtype), product.flatten(0, -2).sum(0)
 
 
 class NormedSiLU(nn.Module):
-    """RMS norm over the last axis, then SiLU."""
+    """RMS norm over the last axis, then SiLU. Writes over its input, which nobody else may look at afterwards."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -88,7 +90,7 @@ class NormedSiLU(nn.Module):
         if torch.is_grad_enabled():
             return _NormedSiLU.apply(x, self.scale)
         wide = widened(x)
-        return F.silu((wide * inverse_size(wide)).mul_(self.scale), inplace=True).to(x.dtype)
+        return F.silu(wide.mul_(inverse_size(wide)).mul_(self.scale), inplace=True).to(x.dtype)
 
 
 class Dense(nn.Module):

@@ -1,12 +1,13 @@
 """Features whose last columns are one-hot, as dreams with categorical latents have them.
 
 There a layer adds up rows of its weight instead of multiplying nearly all of them by zero: 32 rows instead of a product
-with 512, which takes a sixth of the time. Only where nothing has to flow back to the features.
+with 512, which takes a sixth of the time. The gradient of the weight goes the same way: each column gets those of all
+who chose it. Only where nothing has to flow back to the features.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ from torch import Tensor, nn
 class Chosen:
     """Features (..., F), of which the last ``columns`` are one-hot, and where among those the ones are (..., S).
 
-    The place ``columns`` stands for no choice: zeros.
+    The place ``columns`` stands for no choice: zeros. Use them only while weights stand still.
     """
 
     features: Tensor
     places: Tensor
     columns: int
+    tables: dict[Tensor, Tensor] = field(default_factory=dict)
+    """Weights that were picked from, laid out for it."""
 
     @property
     def shape(self) -> torch.Size:
@@ -38,14 +41,20 @@ class Chosen:
 
     def __getitem__(self, index: int | slice) -> Chosen:
         """Along the first axis."""
-        return Chosen(self.features[index], self.places[index], self.columns)
+        return Chosen(self.features[index], self.places[index], self.columns, self.tables)
 
     def flatten(self, first: int, last: int) -> Chosen:
-        return Chosen(self.features.flatten(first, last), self.places.flatten(first, last), self.columns)
+        return Chosen(self.features.flatten(first, last), self.places.flatten(first, last), self.columns, self.tables)
 
     def split(self, size: int) -> list[Chosen]:
         pairs = zip(self.features.split(size), self.places.split(size), strict=True)
-        return [Chosen(features, places, self.columns) for features, places in pairs]
+        return [Chosen(features, places, self.columns, self.tables) for features, places in pairs]
+
+    def table(self, weight: Tensor) -> Tensor:
+        """The rows of a layer's weight (outputs, F) that are picked."""
+        if weight not in self.tables:
+            self.tables[weight] = pickable(weight.detach()[:, -self.columns :])
+        return self.tables[weight]
 
 
 Features = Tensor | Chosen
@@ -67,25 +76,37 @@ def pickable(weight: Tensor) -> Tensor:
     return F.pad(weight.t(), (0, 0, 0, 1))
 
 
+def gather(places: Tensor, values: Tensor, columns: int) -> Tensor:
+    """The sum of the values (N, outputs) of all rows that chose a column by ``places`` (N, S): (columns, outputs)."""
+    chosen, order = places.flatten().int().sort(stable=True)
+    starts = torch.searchsorted(chosen, torch.arange(columns + 1, dtype=chosen.dtype))
+    return F.embedding_bag(order // places.shape[1], values, starts, mode="sum")[:columns]
+
+
 class Linear(nn.Linear):
     """A linear layer that also takes features of this kind."""
 
     def forward(self, x: Features) -> Tensor:
         if isinstance(x, Tensor):
             return F.linear(x, self.weight, self.bias)
-        y: Tensor = _ChosenLinear.apply(x.features, x.places, x.columns, self.weight, self.bias)
+        y: Tensor = _ChosenLinear.apply(x, x.table(self.weight), self.weight, self.bias)
         return y
 
 
 class _ChosenLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, places: Tensor, columns: int, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        rest = x.shape[1] - columns
-        y = torch.addmm(bias, x[:, :rest], weight[:, :rest].t())
-        return y.add_(pick(places, pickable(weight[:, rest:])))
+    def forward(ctx: Any, x: Chosen, table: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x.features, x.places)
+        ctx.columns = x.columns
+        rest = weight.shape[1] - x.columns
+        return pick(x.places, table).addmm_(x.features[:, :rest], weight[:, :rest].t()).add_(bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        return None, None, None, gradient.t() @ x, gradient.sum(0)
+        features, places = ctx.saved_tensors
+        columns = ctx.columns
+        rest = features.shape[1] - columns
+        to_weight = gradient.new_empty(gradient.shape[1], features.shape[1])
+        torch.mm(gradient.t(), features[:, :rest], out=to_weight[:, :rest])
+        to_weight[:, rest:] = gather(places, gradient, columns).t()
+        return None, None, to_weight, gradient.sum(0)
