@@ -8,6 +8,7 @@ places. Used on the CPU only, and always or never for a given network, because t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from torch import Tensor, nn
@@ -68,7 +69,7 @@ class NumpyLayer:
         if self.activation is not None:
             self.activation[1](gradient, y)
         np.matmul(gradient.T, x, out=self.weight_gradient)
-        np.add.reduce(gradient, 0, out=self.bias_gradient)
+        np.dot(_ones(len(gradient)), gradient, out=self.bias_gradient)
         return gradient @ self.weight if wants_input else None
 
 
@@ -128,7 +129,7 @@ class NumpyEnsemble:
         for index in reversed(range(len(self.weights))):
             weight_gradient, bias_gradient = self.gradients[index]
             np.matmul(kept[index].swapaxes(-1, -2), gradient, out=weight_gradient)
-            np.add.reduce(gradient, 1, keepdims=True, out=bias_gradient)
+            np.matmul(_ones(gradient.shape[1])[None], gradient, out=bias_gradient)
             if index:
                 gradient = self._before(gradient, kept, index)
 
@@ -184,6 +185,12 @@ def make_numpy_layers(layers: nn.Sequential) -> list[NumpyLayer]:
     """The numpy form of hidden layers that are plain."""
     modules = list(layers)
     return [NumpyLayer(layer, after) for layer, after in zip(modules[::2], modules[1::2], strict=True)]
+
+
+@lru_cache
+def _ones(count: int) -> Array:
+    """For sums over rows: numpy multiplies faster than it adds up."""
+    return np.ones(count, np.float32)
 
 
 def _view(tensor: Tensor | None) -> Array:
