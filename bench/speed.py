@@ -87,6 +87,14 @@ def peer(program: str, steps: int) -> float:
     return cpu_seconds([str(PEERS), "-c", f"import torch; torch.set_num_threads(1); STEPS = {steps}\n{program}"])
 
 
+def turn(words: list[str], steps: int, program: str) -> tuple[float, float, dict[str, float]]:
+    """CPU seconds of ours and theirs, and ours by part; what starting costs is measured by itself and taken off."""
+    start_ours, _ = ours([*words, *SHORT], 1)
+    taken, parts = ours(words, steps)
+    start_peer = cpu_seconds([str(PEERS), "-c", program.split("\n")[1]])
+    return taken - start_ours, peer(program, steps) - start_peer, parts
+
+
 def main() -> None:
     """``python -m bench speed [word ...]``: the tasks whose names contain one of the words, or all."""
     if not PEERS.exists():
@@ -95,15 +103,11 @@ def main() -> None:
     for name, (steps, words, program) in TASKS.items():
         if not any(word in name for word in wanted):
             continue
-        # What starting costs is measured with a run of next to no steps and taken off.
-        start_ours, _ = ours([*words, *SHORT], 1)
-        start_peer = cpu_seconds([str(PEERS), "-c", program.split("\n")[1]])
-        turns = [(*ours(words, steps), peer(program, steps) - start_peer) for _ in range(TURNS)]
-        mine = statistics.median(taken - start_ours for taken, _, _ in turns)
-        theirs = statistics.median(taken for _, _, taken in turns)
+        turns = [turn(words, steps, program) for _ in range(TURNS)]
+        mine, theirs = (statistics.median(side) for side in list(zip(*turns, strict=True))[:2])
         result = {
             "task": name, "env_steps": steps, "ours_steps_per_cpu_second": round(steps / mine),
             "sb3_steps_per_cpu_second": round(steps / theirs), "ratio": round(theirs / mine, 2),
-            "our_cpu_seconds": round(mine, 2), "our_seconds_by_part": turns[-1][1],
+            "our_cpu_seconds": round(mine, 2), "our_seconds_by_part": turns[-1][2],
         }  # fmt: skip
         print(json.dumps(result), flush=True)

@@ -48,7 +48,8 @@ def configure(
     # numpy's forms take a batch whole: where memory is short and it comes in parts, torch is the one that can.
     _engine = engine if _device.type == "cpu" and microbatches == 1 else "torch"
     set_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
+    # Not use_deterministic_algorithms: it loads the whole compiler, 1.8 s for nothing.
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
     # Else every fresh tensor is filled before it is written: a twentieth of an update, for memory that nobody reads.
     torch.utils.deterministic.fill_uninitialized_memory = False
     _keep_freed_memory()

@@ -136,7 +136,7 @@ class Execution:
         self.console.say(f"{self.folder.path}: {config.env.id} with {config.algorithm.kind}, seed {config.seed}{where}")
         for note in notes:
             self.console.say(note)
-        self.folder.write_status(state="running")
+        self.folder.write_status(state="running", final_score=None)  # of an earlier end, if the run goes on
         if config.preflight.enabled and not steps:
             probe = build if config.preflight.probe and not self.quiet else None  # nobody to tell: no waiting
             for line in report_lines(examine_session(session, self.folder.path, probe)):

@@ -117,13 +117,17 @@ def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]
 
     backend.set_threads(1)
     folder = policy_folder(run, which)
+    others = [name for name in ("best", "final") if policy_folder(run, name) != folder]
+    fix = " ".join(["It is damaged, or was altered.", *(f"Try the other: --policy {name}" for name in others)])
     try:
         policy, about = Policy.load(folder)
         EnvConfig.model_validate(about["env"])
         return policy, {**about, "env_steps": int(about["env_steps"]), "updates": int(about.get("updates", 0))}
+    except RunError as error:
+        raise RunError(error.message, error.fix or fix) from error
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        raise RunError(f"The policy in {folder} cannot be used: {problem}", "It is damaged, or was altered.") from error
+        raise RunError(f"The policy in {folder} cannot be used: {problem}", fix) from error
 
 
 def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:

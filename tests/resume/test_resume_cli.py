@@ -131,6 +131,14 @@ def test_an_unknown_checkpoint(run: Path) -> None:
     assert str(env_steps(run, 0)) in error.fix
 
 
+def test_a_run_that_goes_on_has_no_final_score_any_more(finished: Path, tmp_path: Path) -> None:
+    run = damage.copy_run(finished, tmp_path)
+    assert RunFolder(run).status()["final_score"] is not None
+    with stopping_after(1):
+        api.resume(str(run), steps=2 * damage.STEPS)
+    assert RunFolder(run).status()["final_score"] is None
+
+
 def test_a_finished_run_says_so(finished: Path, tmp_path: Path) -> None:
     run = damage.copy_run(finished, tmp_path)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "run.log"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,11 @@ def test_listing_environments_does_not_load_torch() -> None:
     loaded = loaded_by_command("envs", "list", "cart")
     assert "gymnasium" in loaded
     assert "torch" not in loaded
+
+
+def test_training_does_not_load_the_compiler(tmp_path: Path) -> None:
+    """torch's takes longer to load than all the rest, and nothing here is compiled. It stands on sympy."""
+    words = ["Reverie/Counting-v0:ppo", "--steps", "1", "--runs-dir", str(tmp_path), "video.enabled=false", "--quiet"]
+    loaded = loaded_by_command("train", *words)
+    assert "torch" in loaded
+    assert "sympy" not in loaded

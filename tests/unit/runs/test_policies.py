@@ -14,7 +14,7 @@ from reverie.envs.episode import make_action_map
 from reverie.envs.make import make_env
 from reverie.policy import Agent, Policy
 from reverie.runs.folder import RunFolder, create_run
-from reverie.runs.policies import PolicyShelf, policy_folder
+from reverie.runs.policies import PolicyShelf, load_policy, policy_folder
 from reverie.training.session import Session
 from tests.sessions import checking_config, finished, started
 
@@ -95,6 +95,18 @@ def test_a_damaged_bundle_is_told(tmp_path: Path, session: Session, name: str, s
     assert not path.exists() or path.read_text() != before
     with pytest.raises(RunError, match=r"is damaged|is missing"):
         Policy.load(tmp_path / "bundle")
+
+
+def test_of_two_policies_the_whole_one_is_named(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    shelf.save(session, "final")
+    (folder.path / "policies" / "final" / "policy.json").write_text("{")
+    with pytest.raises(RunError) as alone:
+        load_policy(folder.path, "final")
+    assert "--policy" not in str(alone.value)
+    evaluate(shelf, session, 10, 5.0)
+    with pytest.raises(RunError, match=r"damaged(.|\n)*--policy best"):
+        load_policy(folder.path, "final")
 
 
 def test_what_a_crash_left_is_deleted(folder: RunFolder, session: Session) -> None:
