@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from pydantic import Field
@@ -36,10 +35,6 @@ class LaProp(FlatOptimizer):
         """Largest norm of a tensor's gradient, as a share of the tensor's norm; 0 does not clip."""
         warmup: int = Field(1000, ge=0)
         """Steps over which the learning rate rises to its value."""
-
-    def __init__(self, config: Any, parameters: Iterable[nn.Parameter]) -> None:
-        super().__init__(config, parameters)
-        self.moments = {"first": torch.zeros_like(self.flat.data), "second": torch.zeros_like(self.flat.data)}
 
     def move(self, learning_rate: float) -> None:
         gradient = self.gradient

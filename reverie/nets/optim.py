@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from reverie import backend
 from reverie.core.config import ComponentConfig
-from reverie.core.types import Array, State
+from reverie.core.types import State
 
 SMALL = 20_000
 """Up to so many parameters numpy moves them faster than torch's fused kernel."""
@@ -48,15 +47,21 @@ def places(parameters: Sequence[nn.Parameter], flat: Tensor) -> Iterator[Tensor]
 class FlatOptimizer:
     """Base of the optimisers; ``moments`` are what a rule remembers, each as long as all parameters together."""
 
+    remembers: tuple[str, ...] = ("first", "second")
+    """The names of its moments."""
+
     def __init__(self, config: ComponentConfig, parameters: Iterable[nn.Parameter]) -> None:
         self.config: Any = config
         self.parameters = list(parameters)
         self.steps = 0
-        self.moments: dict[str, Tensor] = {}
         self.flat = nn.Parameter(flatten(self.parameters))
         self.flat.grad = self.gradient = torch.zeros_like(self.flat.data)
         for parameter, place in zip(self.parameters, places(self.parameters, self.gradient), strict=True):
             parameter.grad = place
+        self.moments = {name: torch.zeros_like(self.flat.data) for name in self.remembers}
+        # The same memory for numpy: asking torch for it at each step costs a twentieth of a small one.
+        tensors = {"flat": self.flat.data, "gradient": self.gradient, **self.moments}
+        self.arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.device.type == "cpu"}
 
     def step(self, loss: Tensor | Iterable[Tensor], learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
         """One update by autograd; returns the norm of the gradient before clipping.
@@ -93,12 +98,6 @@ class FlatOptimizer:
         else:
             self.move(learning_rate)
         return norm
-
-    @cached_property
-    def arrays(self) -> dict[str, Array]:
-        """The same memory for numpy: asking torch for it at each step costs a twentieth of a small one."""
-        tensors = {"flat": self.flat.data, "gradient": self.gradient, **self.moments}
-        return {name: tensor.numpy() for name, tensor in tensors.items()}
 
     def move(self, learning_rate: float) -> None:
         """Change ``flat`` by the rule of the optimiser and ``gradient``."""
@@ -154,7 +153,6 @@ class Adam(FlatOptimizer):
     def __init__(self, config: Any, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__(config, parameters)
         self.weight_decay = getattr(config, "weight_decay", 0.0)
-        self.moments = {"first": torch.zeros_like(self.flat.data), "second": torch.zeros_like(self.flat.data)}
 
     def move(self, learning_rate: float) -> None:
         beta1, beta2 = self.config.betas
