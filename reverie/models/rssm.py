@@ -242,7 +242,7 @@ class RSSM(nn.Module):
         """A latent as it is stored: classes as bytes. Fresh ones have no class at all, which reads as class 0."""
         classes = torch.arange(self.config.classes, dtype=latent.stoch.dtype, device=latent.stoch.device)
         stoch = (latent.stoch.detach().unflatten(-1, (len(classes), -1)) * classes.unsqueeze(-1)).sum(-2)
-        return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.to(torch.uint8).cpu().numpy()}
+        return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.round().to(torch.uint8).cpu().numpy()}
 
     def unpack(self, stored: Mapping[str, Tensor]) -> Latent:
         return Latent(stored["deter"], one_hot(stored["stoch"], self.config.classes).flatten(-2))

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 class Chosen:
     """Features (..., F), of which the last ``columns`` are one-hot, and where among those the ones are (..., S).
 
-    The place ``columns`` stands for no choice: zeros. Use them only while weights stand still.
+    The place ``columns`` stands for no choice: zeros.
     """
 
     features: Tensor
     places: Tensor
     columns: int
     tables: dict[Tensor, Tensor] = field(default_factory=dict)
-    """Weights that were picked from, laid out for it."""
+    """Weights laid out for picking. Shared by the parts of one split alone, between which no weight changes."""
 
     @property
     def shape(self) -> torch.Size:
@@ -41,14 +41,15 @@ class Chosen:
 
     def __getitem__(self, index: int | slice) -> Chosen:
         """Along the first axis."""
-        return Chosen(self.features[index], self.places[index], self.columns, self.tables)
+        return Chosen(self.features[index], self.places[index], self.columns)
 
     def flatten(self, first: int, last: int) -> Chosen:
-        return Chosen(self.features.flatten(first, last), self.places.flatten(first, last), self.columns, self.tables)
+        return Chosen(self.features.flatten(first, last), self.places.flatten(first, last), self.columns)
 
     def split(self, size: int) -> list[Chosen]:
         pairs = zip(self.features.split(size), self.places.split(size), strict=True)
-        return [Chosen(features, places, self.columns, self.tables) for features, places in pairs]
+        tables: dict[Tensor, Tensor] = {}
+        return [Chosen(features, places, self.columns, tables) for features, places in pairs]
 
     def table(self, weight: Tensor) -> Tensor:
         """The rows of a layer's weight (outputs, F) that are picked."""

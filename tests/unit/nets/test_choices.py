@@ -48,3 +48,11 @@ def test_plain_features_go_through_as_ever() -> None:
     layer, x = Linear(3, 2), torch.randn(4, 3)
     expected: Tensor = x @ layer.weight.T + layer.bias
     torch.testing.assert_close(layer(x), expected)
+
+
+def test_weights_may_change_between_two_looks() -> None:
+    seen, head = make_features(), ScalarHead(ScalarHeadConfig(layers=1, units=4, bins=5), REST + COLUMNS)
+    for _ in range(2):
+        for parameter in head.parameters():
+            parameter.data.normal_()  # in the same memory, as an optimiser does
+        torch.testing.assert_close(head(seen).logits, head(seen.features).logits)
