@@ -71,7 +71,8 @@ class FlatOptimizer:
         for index, part in enumerate([loss] if isinstance(loss, Tensor) else loss):
             self._differentiate(part, is_first=index == 0)
         norm = torch.linalg.vector_norm(self.gradient)
-        if max_grad_norm is not None:  # the fused kernels could scale too, but take three times as long
+        # The fused kernels could scale too, but take three times as long. Only a CPU need not wait to know the norm.
+        if max_grad_norm is not None and (norm.device.type != "cpu" or norm > max_grad_norm):
             self.gradient.mul_(torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0))
         self.steps += 1
         self.move(learning_rate)
