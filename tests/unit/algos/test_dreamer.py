@@ -14,6 +14,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
 from reverie.core.types import Clock, Mode, Row
+from reverie.data.replay import ReplayBuffer
 from tests.unit.algos.batches import (
     BOX,
     DISCRETE,
@@ -185,6 +186,38 @@ def test_priorities_are_what_the_model_has_still_to_learn_of_a_stretch() -> None
         priority = getattr(agent, hook)(batch, Clock(), make_generator(1, "noise")).write_back.columns["priority"]
         assert priority[0] == pytest.approx(0.5 + np.array([1 / 5, 1 / 4, 1 / 3, 1 / 2, 1]))
         assert priority[1] == pytest.approx(0.5)
+
+
+def make_buffer(agent: Dreamer, steps: int, **settings: Any) -> ReplayBuffer:
+    """Rows of one env without latents, whose rewards count them."""
+    buffer = ReplayBuffer(ReplayBuffer.Config(capacity=100, **settings), agent.specs, 1)
+    rows = random_rows(agent.specs, 1, steps)
+    rows["reward"][:] = np.arange(steps)
+    for step in range(steps):
+        buffer.add(column_of(rows, step))
+    return buffer
+
+
+@pytest.mark.parametrize("hook", ["update", "update_world_model"])
+def test_the_row_that_a_stretch_is_drawn_by_gets_its_priority(hook: str) -> None:
+    """The loss of a row is its number, so that of the stretch behind row n is n + 3, the mean of n + 1 to n + 5."""
+    agent = make(batch_size=1)
+    agent.model_losses = lambda observed, rows: {  # type: ignore[method-assign]
+        "dynamics": rows["reward"] + 0 * observed.latent.deter.mean()
+    }
+    buffer = make_buffer(agent, 40, sampler={"kind": "prioritised", "alpha": 1})
+    drawn = set()
+    for number in range(30):
+        batch = buffer.sample(agent.reads[hook], {}, make_generator(number, "draws"))
+        update = getattr(agent, hook)(batch, Clock(), make_generator(number, "noise"))
+        buffer.write_back(update.write_back)
+        anchor, weights = int(buffer.usage.drawn[0]), buffer.state()["sampler"]["weights"]
+        expected = [np.arange(row + 1, anchor + 6).mean() for row in range(anchor, anchor + 5)]
+        np.testing.assert_allclose(weights[anchor : anchor + 5], expected, rtol=1e-5)
+        notes = buffer.annotations.gather(buffer.rows.ids)["note/deter"]
+        np.testing.assert_array_equal(notes[anchor + 1 : anchor + 6], update.write_back.columns["note/deter"][0])
+        drawn.add(anchor)
+    assert len(drawn) > 10
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
