@@ -10,7 +10,8 @@ import torch
 
 from reverie import backend
 from reverie.algos.dreamer import Dreamer
-from reverie.core.errors import ConfigError
+from reverie.algos.dreamer_batch import prepare
+from reverie.core.errors import ConfigError, RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
 from reverie.core.types import Clock, Mode, Row
@@ -58,9 +59,19 @@ def make_batch(agent: Dreamer, seed: int = 0) -> Row:
     rows["terminated"][1, 4] = rows["is_first"][1, 5] = True
     return rows | {
         "note/deter": rng.uniform(-1, 1, (2, 6, 8)).astype(np.float32),
-        "note/stoch": rng.integers(0, 4, (2, 6, 3)).astype(np.uint8),
+        "note/stoch": rng.integers(1, 5, (2, 6, 3)).astype(np.uint8),
         "id": np.arange(12).reshape(2, 6),
     }
+
+
+def make_buffer(agent: Dreamer, steps: int, **settings: Any) -> ReplayBuffer:
+    """Rows of one env without latents, whose rewards count them."""
+    buffer = ReplayBuffer(ReplayBuffer.Config(capacity=100, **settings), agent.specs, 1)
+    rows = random_rows(agent.specs, 1, steps)
+    rows["reward"][:] = np.arange(steps)
+    for step in range(steps):
+        buffer.add(column_of(rows, step))
+    return buffer
 
 
 def learn(agent: Dreamer, batch: Row, hook: str = "update") -> dict[str, float]:
@@ -159,6 +170,39 @@ def test_stretches_start_from_the_latent_of_the_row_before() -> None:
     assert loss(replay_context=False) != loss()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_stretches_behind_rows_without_latents_start_from_nothing(dtype: str) -> None:
+    """As with data that were stored by somebody else, also when latents were written to some rows."""
+    agent = make()
+    buffer = make_buffer(agent, 40, annotation_dtype=dtype)
+    rng, read, written = make_generator(0), agent.reads["update"], set()
+    found = {True: 0, False: 0}
+    for _ in range(8):
+        batch = buffer.sample(read, {}, rng)
+        start, _ = prepare(batch, agent.model, agent.config)
+        for stretch, row in enumerate(batch["id"][:, 0].tolist()):
+            is_written = row in written
+            assert (start.deter[stretch] != 0).any() == is_written
+            assert start.stoch[stretch].sum() == (3 if is_written else 0)  # a class of each variable
+            found[is_written] += 1
+        update = agent.update(batch, Clock(), rng)
+        buffer.write_back(update.write_back)
+        written |= set(update.write_back.ids.ravel().tolist())
+    assert min(found.values()) > 3
+
+
+def test_a_state_with_latents_in_their_older_form_is_refused() -> None:
+    first, second = make(), make()
+    learn(first, make_batch(first))
+    state, before = first.state(), all_weights(second)
+    del state["stored_latents"]
+    with pytest.raises(RunError, match="--init-from"):
+        second.load_state(state)
+    assert torch.equal(before, all_weights(second))
+    second.load_policy_state(state)  # weights alone stay of use
+    assert not torch.equal(before, all_weights(second))
+
+
 def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
     agent = make()
     batch = make_batch(agent)
@@ -186,16 +230,6 @@ def test_priorities_are_what_the_model_has_still_to_learn_of_a_stretch() -> None
         priority = getattr(agent, hook)(batch, Clock(), make_generator(1, "noise")).write_back.columns["priority"]
         assert priority[0] == pytest.approx(0.5 + np.array([1 / 5, 1 / 4, 1 / 3, 1 / 2, 1]))
         assert priority[1] == pytest.approx(0.5)
-
-
-def make_buffer(agent: Dreamer, steps: int, **settings: Any) -> ReplayBuffer:
-    """Rows of one env without latents, whose rewards count them."""
-    buffer = ReplayBuffer(ReplayBuffer.Config(capacity=100, **settings), agent.specs, 1)
-    rows = random_rows(agent.specs, 1, steps)
-    rows["reward"][:] = np.arange(steps)
-    for step in range(steps):
-        buffer.add(column_of(rows, step))
-    return buffer
 
 
 @pytest.mark.parametrize("hook", ["update", "update_world_model"])
@@ -261,7 +295,8 @@ def test_numpy_and_torch_act_alike(action: str, monkeypatch: pytest.MonkeyPatch)
         now = column_of(random_rows(agent.specs, 4, 2), 1)
         now["previous_action"] = now.pop("action")
         now["is_first"] = np.array([False, True, False, False])
-        carry = {"deter": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8), "stoch": np.ones((4, 3), np.uint8)}
+        stoch = np.arange(12, dtype=np.uint8).reshape(4, 3) % 5  # all classes, and none
+        carry = {"deter": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8), "stoch": stoch}
         found[engine] = agent.act(now, carry, Clock(), make_generator(3), Mode.COLLECT)
     np.testing.assert_allclose(found["numpy"][0], found["torch"][0], rtol=1e-4, atol=1e-5)
     for key, value in found["torch"][1].items():
