@@ -281,4 +281,5 @@ class RSSM(nn.Module):
 
 
 def _bound(action: Tensor) -> Tensor:
-    return action / action.abs().clamp(min=1)
+    """At most 1 in size. The divisor is taken as given: actions that are too big keep a slope."""
+    return action / action.detach().abs().clamp(min=1)

@@ -169,6 +169,20 @@ def test_blocks_must_divide_the_memory() -> None:
         RSSMConfig(deter=9, blocks=2)
 
 
+def test_actions_that_are_too_big_still_have_a_slope(rssm: RSSM) -> None:
+    """The slope at 1 in their direction, made smaller as the action is; of twice the size, half of it."""
+
+    def slope(*action: float) -> Tensor:
+        given = torch.tensor([action], requires_grad=True)
+        (found,) = torch.autograd.grad(rssm.dream(start(rssm), lambda *_: given, uniform(1, COUNT, 3)).sum(), given)
+        return found[0]
+
+    inside, beyond = slope(1.0, -1.0), slope(2.0, -4.0)
+    assert (inside != 0).all()
+    torch.testing.assert_close(beyond, inside / torch.tensor([2.0, 4.0]))
+    torch.testing.assert_close(slope(1.0, 0.5), slope(1.5, 0.5) * torch.tensor([1.5, 1.0]))
+
+
 def test_latents_are_stored_as_bytes_and_come_back() -> None:
     """With as many classes as there can be; a variable without a class has none afterwards."""
     with backend.seeded(make_generator(0)):
