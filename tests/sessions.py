@@ -72,7 +72,7 @@ def checking_config(
     tree = {
         "env": env, "algorithm": {"kind": KIND}, "buffers": {"main": {"kind": "rollout"}},
         "phases": [{"name": f"phase {number}", **phase} for number, phase in enumerate(phases)],
-        "backend": {"device": "cpu"}, "log": {"every_steps": 1}, **sections,
+        "backend": {"device": "cpu", "precision": "float32"}, "log": {"every_steps": 1}, **sections,
     }  # fmt: skip
     config = RunConfig.model_validate(tree)
     check_config(config)

@@ -23,7 +23,7 @@ from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_looks import Looks
 from reverie.controllers.latent_actor import LatentActor, LatentCritic
 from reverie.core import registry
-from reverie.core.errors import ConfigError
+from reverie.core.errors import ConfigError, RunError
 from reverie.core.reads import Read, Window
 from reverie.core.specs import Specs
 from reverie.core.types import (
@@ -47,6 +47,9 @@ from reverie.nets.laprop import step_together
 from reverie.nets.numpy_blocks import NumpyChain
 from reverie.nets.part_norms import PartNorms
 from reverie.nets.scaling import NoScale
+
+STORED_LATENTS = 2
+"""The form of latents in carries and replay. In form 1 the first class was 0, which also stood for none."""
 
 
 class Told(NamedTuple):
@@ -267,9 +270,15 @@ class Dreamer(Looks):
             "return_scale": backend.module_state(self.return_scale),
             "model_optimizer": self.model_optimizer.state(),
             "behaviour_optimizer": self.behaviour_optimizer.state(),
+            "stored_latents": STORED_LATENTS,
         }
 
     def load_state(self, state: State) -> None:
+        if self.config.model.rssm.latents == "categorical" and state.get("stored_latents", 1) != STORED_LATENTS:
+            raise RunError(
+                "The checkpoint keeps latents in replay in another form, in which they would be read as other ones.",
+                "Start a new run with --init-from, which takes over the weights of this one.",
+            )
         self.load_policy_state(state)
         backend.load_module_state(self.critic, state["critic"])
         backend.load_module_state(self.return_scale, state["return_scale"])

@@ -81,17 +81,21 @@ def join(parts: Sequence[Observed]) -> Observed:
 
 
 def write_back(batch: Batch, observed: Observed, model: WorldModel, surprise: Sequence[Tensor]) -> WriteBack | None:
-    """The new latents for the rows they belong to, and priorities for a sampler that goes by them."""
+    """The new latents for the rows they belong to, and priorities for a sampler that goes by them.
+
+    It draws a stretch by the row before, its context: so each row has the priority of the stretch behind it.
+    """
     if "id" not in batch:
         return None
+    ids = np.asarray(batch["id"])
     columns = {f"{NOTE}{key}": value for key, value in model.rssm.pack(observed.latent).items()}
     if "importance" in batch:
         columns["priority"] = mean_from_here(torch.cat(list(surprise))).cpu().numpy()
-    return WriteBack(np.asarray(batch["id"])[:, 1:], columns)
+    return WriteBack(ids[:, 1:], columns, priority_ids=ids[:, :-1])
 
 
 def mean_from_here(x: Tensor) -> Tensor:
-    """(B, T): the mean of each column and all later ones. A sample starts at a row and goes on to those after it."""
+    """(B, T): the mean of each column and all later ones, as far as they are known."""
     length = x.shape[1]
     shares = torch.ones(length, length, device=x.device).tril() / torch.arange(length, 0, -1, device=x.device)
     return x @ shares  # cumsum has no deterministic form on GPUs

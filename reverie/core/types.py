@@ -68,6 +68,8 @@ class WriteBack:
 
     ids: Array
     columns: Mapping[str, Array]
+    priority_ids: Array | None = None
+    """The rows that the column ``priority`` belongs to, where they are others: a sample is drawn by its anchor."""
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,8 @@ class ReplayBuffer:
         """Later samples show these values under the same names; a ``priority`` is for a sampler that wants it."""
         columns = dict(values.columns)
         if self.sampler.uses_priorities and "priority" in columns:
-            self.sampler.write_priorities(values.ids, columns.pop("priority"))
+            ids = values.ids if values.priority_ids is None else values.priority_ids
+            self.sampler.write_priorities(ids, columns.pop("priority"))
         self.annotations.write(values.ids, columns)
 
     def metrics(self) -> dict[str, float]:

@@ -38,7 +38,7 @@ def _upper_edges(probability: Tensor) -> Tensor:
 
 
 def one_hot(index: Tensor, classes: int) -> Tensor:
-    """Indices (..., S) as (..., K, S) with a 1 at the class of each."""
+    """Indices (..., S) as (..., K, S) with a 1 at the class of each; zeros for one that is no class."""
     return (index.unsqueeze(-2) == torch.arange(classes, device=index.device).unsqueeze(-1)).float()
 
 

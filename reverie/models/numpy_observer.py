@@ -19,7 +19,7 @@ class Seen(NamedTuple):
     """Where envs are after a row: the carry's memory and classes, and the features that a policy looks at."""
 
     deter: Array  # (N, D)
-    stoch: Array  # (N, S), bytes
+    stoch: Array  # (N, S), bytes as RSSM.pack makes them
     features: Array  # (N, D + W)
 
 
@@ -42,7 +42,7 @@ class NumpyObserver:
             view(rssm.posterior_token.weight).T,
         )
         self.posterior_scale, self.output = view(rssm.posterior_hidden.scale), NumpyLinear(rssm.posterior_output)
-        self.classes = np.arange(self.config.classes, dtype=np.uint8)[:, None]
+        self.classes = np.arange(1, self.config.classes + 1, dtype=np.uint8)[:, None]
 
     def __call__(self, now: Row, carry: Row, uniform: Array) -> Seen:
         """From rows (N, ...) with ``previous_action`` and ``is_first``, what was before, and noise (N, S)."""
@@ -63,14 +63,14 @@ class NumpyObserver:
         return (stoch[:, None] == self.classes).astype(np.float32).reshape(len(stoch), -1)
 
     def _draw(self, logits: Array, uniform: Array) -> Array:
-        """Classes (N, S)."""
+        """Classes (N, S), counted from 1."""
         chance = logits.reshape(len(logits), len(self.classes), -1)
         chance -= np.maximum.reduce(chance, 1, keepdims=True)
         np.exp(chance, out=chance)
         chance *= (1 - self.config.unimix) / np.add.reduce(chance, 1, keepdims=True)
         chance += np.float32(self.config.unimix / len(self.classes))
         is_above = np.add.accumulate(chance[:, :-1], 1) <= uniform[:, None]
-        return np.add.reduce(is_above, 1, dtype=np.uint8)
+        return np.add.reduce(is_above, 1, dtype=np.uint8) + np.uint8(1)
 
 
 class NumpyEncoder:

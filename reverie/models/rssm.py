@@ -54,8 +54,8 @@ class RSSMConfig(Config):
     """What the latent variables are: choices among classes, or numbers."""
     stoch: int = Field(32, ge=1)
     """Latent variables."""
-    classes: int = Field(16, ge=2, le=256)
-    """Classes of each categorical variable."""
+    classes: int = Field(16, ge=2, le=255)
+    """Classes of each categorical variable; they are stored as bytes, of which one means none."""
     blocks: int = Field(8, ge=1)
     """Blocks of the recurrent weights; must divide ``deter``."""
     prior_layers: int = Field(2, ge=1)
@@ -239,13 +239,17 @@ class RSSM(nn.Module):
         return {"posterior_entropy": entropy(posterior).mean(), "latent_perplexity": perplexity}
 
     def pack(self, latent: Latent) -> Row:
-        """A latent as it is stored: classes as bytes. Fresh ones have no class at all, which reads as class 0."""
-        classes = torch.arange(self.config.classes, dtype=latent.stoch.dtype, device=latent.stoch.device)
+        """A latent as it is stored: classes as bytes, counted from 1.
+
+        0 is no class at all, as before an episode, and as buffers give it for rows that nothing was written to.
+        """
+        classes = torch.arange(1, self.config.classes + 1, dtype=latent.stoch.dtype, device=latent.stoch.device)
         stoch = (latent.stoch.detach().unflatten(-1, (len(classes), -1)) * classes.unsqueeze(-1)).sum(-2)
         return {"deter": latent.deter.detach().cpu().numpy(), "stoch": stoch.round().to(torch.uint8).cpu().numpy()}
 
     def unpack(self, stored: Mapping[str, Tensor]) -> Latent:
-        return Latent(stored["deter"], one_hot(stored["stoch"], self.config.classes).flatten(-2))
+        chosen = stored["stoch"].int() - 1
+        return Latent(stored["deter"], one_hot(chosen, self.config.classes).flatten(-2))
 
     @in_precision
     def _expect(self, deter: Tensor) -> Tensor:
@@ -277,4 +281,5 @@ class RSSM(nn.Module):
 
 
 def _bound(action: Tensor) -> Tensor:
-    return action / action.abs().clamp(min=1)
+    """At most 1 in size. The divisor is taken as given: actions that are too big keep a slope."""
+    return action / action.detach().abs().clamp(min=1)

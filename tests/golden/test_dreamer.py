@@ -1,10 +1,10 @@
 """Twenty updates of every form of Dreamer against numbers written down once: nothing may change what is learnt unseen.
 
-The numbers hold up to the order in which sums are taken, which a faster kernel may change: hence the tolerance.
-Two-hot heads that have hardly learnt multiply such differences by the size of their outermost bins, 5e8. With them only
-the model is looked at, which nothing of that reaches here; policy and value are looked at with normal heads.
-On machines of a kind that is known, all weights are held to a hash as well, where not a single bit may differ.
-If a change is meant to change results, write them anew: REVERIE_WRITE_GOLDEN=1 python -m pytest tests/golden
+The numbers hold up to the order in which sums are taken, which a faster kernel may change: hence the tolerance, ten
+times what weights that differ in their last bits make of them.
+On machines of a kind that is known, all weights are held to a hash as well, where not a single bit may differ; on
+others a line says that they were not. To write all of it down: REVERIE_WRITE_GOLDEN=1 python -m pytest tests/golden
+If a change is meant to change results, the hashes of other kinds have to go.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,16 @@ from tests.unit.algos.test_dreamer_forms import NORMAL, SMOOTH, gaussian_batch
 
 NUMBERS = Path(__file__).with_name("dreamer.json")
 HASHES = Path(__file__).with_name("dreamer_hashes.json")
-TOLERANCE = 1e-2
+TOLERANCE = 1e-3
 PLAIN = {"model": {**SMALL["model"], "reward": NORMAL["reward"]}, "critic": SMOOTH["critic"]}
 FORMS: dict[str, dict[str, Any]] = {
-    "two-hot, vector": {"replay_value_gradient": False},
-    "two-hot, image and vector": {"action": BOX, "observations": OBSERVATIONS["mixed"], "replay_value_gradient": False},
+    "two-hot, vector": {},
+    "two-hot, image and vector": {"action": BOX, "observations": OBSERVATIONS["mixed"]},
+    "two-hot, few free nats": {"free_nats": 0.05, "replay_value_gradient": False},
     "discrete": PLAIN,
     "continuous, mixed gradients": {**PLAIN, "action": BOX, "dynamics_share": 0.3, "slow_targets": True},
     "gaussian, dynamics": {"action": BOX, **SMOOTH},
 }
-OF_THE_MODEL = tuple(f"loss_{name}" for name in ("dynamics", "representation", "reconstruction", "continuation"))
 
 
 def learn(form: str) -> tuple[dict[str, float], str]:
@@ -51,11 +52,8 @@ def learn(form: str) -> tuple[dict[str, float], str]:
     found = {name: float(value) for name, value in update.metrics.items() if "loss" in name or "dream" in name}
     moved = {name: float((weights(getattr(agent, name)) - old).norm()) for name, old in before.items()}
     found |= {f"moved_{name}": value for name, value in moved.items()}
-    is_whole = "two-hot" not in form
-    known = {name: value for name, value in found.items() if is_whole or name in OF_THE_MODEL}
-    return known, hashlib.sha256(
-        b"".join(weights(getattr(agent, name)).numpy().tobytes() for name in before)
-    ).hexdigest()
+    all_bytes = b"".join(weights(getattr(agent, name)).numpy().tobytes() for name in before)
+    return found, hashlib.sha256(all_bytes).hexdigest()
 
 
 def machine() -> str:
@@ -79,7 +77,7 @@ def settings() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_twenty_updates_give_the_numbers_written_down(form: str) -> None:
+def test_twenty_updates_give_the_numbers_written_down(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     found, digest = learn(form)
     numbers, hashes = (json.loads(path.read_text()) if path.exists() else {} for path in (NUMBERS, HASHES))
     if os.environ.get("REVERIE_WRITE_GOLDEN"):
@@ -88,5 +86,9 @@ def test_twenty_updates_give_the_numbers_written_down(form: str) -> None:
         NUMBERS.write_text(json.dumps(numbers, indent=2) + "\n")
         HASHES.write_text(json.dumps(hashes, indent=2) + "\n")
     assert found == pytest.approx(numbers[form], rel=TOLERANCE, abs=1e-6)
-    if machine() in hashes:
-        assert digest == hashes[machine()][form]
+    known = hashes.get(machine(), {}).get(form)
+    if known is None:
+        with capsys.disabled():  # on stderr, which workers of a parallel run show as well
+            print(f"\nno bits of '{form}' are known for {machine()}: only numbers were compared", file=sys.stderr)
+    else:
+        assert digest == known

@@ -10,10 +10,12 @@ import torch
 
 from reverie import backend
 from reverie.algos.dreamer import Dreamer
-from reverie.core.errors import ConfigError
+from reverie.algos.dreamer_batch import prepare
+from reverie.core.errors import ConfigError, RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
-from reverie.core.types import Clock, Mode, Row
+from reverie.core.types import Clock, Mode, Row, random_array
+from reverie.data.replay import ReplayBuffer
 from tests.unit.algos.batches import (
     BOX,
     DISCRETE,
@@ -33,8 +35,8 @@ CODEC = {"depth": 2, "multipliers": (1, 2), "layers": 1, "units": 6}
 SMALL: dict[str, Any] = {
     "batch_size": 2, "batch_length": 5, "imagine_steps": 4, "horizon": 10, "learning_rate": 1e-2,
     "model": {"kind": "rssm", "rssm": RSSM, "encoder": CODEC, "decoder": CODEC,
-              "reward": {"units": 6, "bins": 9}, "continuation": {"units": 6}},
-    "actor": {"layers": 1, "units": 6, "output_scale": 1.0}, "critic": {"layers": 1, "units": 6, "bins": 9},
+              "reward": {"units": 6, "bins": 41}, "continuation": {"units": 6}},
+    "actor": {"layers": 1, "units": 6, "output_scale": 1.0}, "critic": {"layers": 1, "units": 6, "bins": 41},
     "optimizer": {"kind": "laprop", "warmup": 0},
 }  # fmt: skip
 ACTIONS = {"discrete": DISCRETE, "box": BOX, "multi_discrete": MULTI_DISCRETE, "multi_binary": MULTI_BINARY,
@@ -44,9 +46,21 @@ ACTIONS = {"discrete": DISCRETE, "box": BOX, "multi_discrete": MULTI_DISCRETE, "
 def make(action: ActionSpec = DISCRETE, observations: Any = VECTOR, **settings: Any) -> Dreamer:
     config = Dreamer.Config.model_validate({**SMALL, **settings})
     agent = Dreamer(config, Specs(observations, action), make_generator(0, "weights"))
-    for parameter in (*agent.critic.parameters(), *agent.model.reward.output.parameters()):
-        parameter.data += 0.1  # heads that start at 0 would hide what they do
+    stir(agent)
     return agent
+
+
+def stir(agent: Dreamer) -> None:
+    """Random numbers for heads: they start at 0, which would hide what they do, and the slow value as the other one.
+
+    The farther out a bin the less likely it is, or the outermost, of 5e8, would be all that counts.
+    """
+    rng = make_generator(0, "heads")
+    for parameter in (*agent.critic.parameters(), *agent.model.reward.output.parameters()):
+        parameter.data += 0.3 * torch.as_tensor(random_array(rng, *parameter.shape))
+    for head in (agent.critic.value, agent.critic.slow, agent.model.reward):
+        if not head.is_normal:
+            head.output.bias.data -= torch.linspace(-20, 20, len(head.bins)).abs()
 
 
 def make_batch(agent: Dreamer, seed: int = 0) -> Row:
@@ -57,9 +71,19 @@ def make_batch(agent: Dreamer, seed: int = 0) -> Row:
     rows["terminated"][1, 4] = rows["is_first"][1, 5] = True
     return rows | {
         "note/deter": rng.uniform(-1, 1, (2, 6, 8)).astype(np.float32),
-        "note/stoch": rng.integers(0, 4, (2, 6, 3)).astype(np.uint8),
+        "note/stoch": rng.integers(1, 5, (2, 6, 3)).astype(np.uint8),
         "id": np.arange(12).reshape(2, 6),
     }
+
+
+def make_buffer(agent: Dreamer, steps: int, **settings: Any) -> ReplayBuffer:
+    """Rows of one env without latents, whose rewards count them."""
+    buffer = ReplayBuffer(ReplayBuffer.Config(capacity=100, **settings), agent.specs, 1)
+    rows = random_rows(agent.specs, 1, steps)
+    rows["reward"][:] = np.arange(steps)
+    for step in range(steps):
+        buffer.add(column_of(rows, step))
+    return buffer
 
 
 def learn(agent: Dreamer, batch: Row, hook: str = "update") -> dict[str, float]:
@@ -120,7 +144,8 @@ def model_gradient(agent: Dreamer, **loss_weights: float) -> torch.Tensor:
 
 def test_dreams_do_not_teach_the_model_but_replayed_values_do() -> None:
     assert (model_gradient(make(), policy=1.0, value=1.0) == 0).all()
-    assert (model_gradient(make(), replay_value=1.0) != 0).any()
+    # No rounding: a twentieth of what the reward teaches at least.
+    assert model_gradient(make(), replay_value=1.0).norm() > 0.05 * model_gradient(make(), reward=1.0).norm()
     assert (model_gradient(make(replay_value_gradient=False), replay_value=1.0) == 0).all()
 
 
@@ -158,6 +183,39 @@ def test_stretches_start_from_the_latent_of_the_row_before() -> None:
     assert loss(replay_context=False) != loss()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_stretches_behind_rows_without_latents_start_from_nothing(dtype: str) -> None:
+    """As with data that were stored by somebody else, also when latents were written to some rows."""
+    agent = make()
+    buffer = make_buffer(agent, 40, annotation_dtype=dtype)
+    rng, read, written = make_generator(0), agent.reads["update"], set()
+    found = {True: 0, False: 0}
+    for _ in range(8):
+        batch = buffer.sample(read, {}, rng)
+        start, _ = prepare(batch, agent.model, agent.config)
+        for stretch, row in enumerate(batch["id"][:, 0].tolist()):
+            is_written = row in written
+            assert (start.deter[stretch] != 0).any() == is_written
+            assert start.stoch[stretch].sum() == (3 if is_written else 0)  # a class of each variable
+            found[is_written] += 1
+        update = agent.update(batch, Clock(), rng)
+        buffer.write_back(update.write_back)
+        written |= set(update.write_back.ids.ravel().tolist())
+    assert min(found.values()) > 3
+
+
+def test_a_state_with_latents_in_their_older_form_is_refused() -> None:
+    first, second = make(), make()
+    learn(first, make_batch(first))
+    state, before = first.state(), all_weights(second)
+    del state["stored_latents"]
+    with pytest.raises(RunError, match="--init-from"):
+        second.load_state(state)
+    assert torch.equal(before, all_weights(second))
+    second.load_policy_state(state)  # weights alone stay of use
+    assert not torch.equal(before, all_weights(second))
+
+
 def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
     agent = make()
     batch = make_batch(agent)
@@ -185,6 +243,28 @@ def test_priorities_are_what_the_model_has_still_to_learn_of_a_stretch() -> None
         priority = getattr(agent, hook)(batch, Clock(), make_generator(1, "noise")).write_back.columns["priority"]
         assert priority[0] == pytest.approx(0.5 + np.array([1 / 5, 1 / 4, 1 / 3, 1 / 2, 1]))
         assert priority[1] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("hook", ["update", "update_world_model"])
+def test_the_row_that_a_stretch_is_drawn_by_gets_its_priority(hook: str) -> None:
+    """The loss of a row is its number, so that of the stretch behind row n is n + 3, the mean of n + 1 to n + 5."""
+    agent = make(batch_size=1)
+    agent.model_losses = lambda observed, rows: {  # type: ignore[method-assign]
+        "dynamics": rows["reward"] + 0 * observed.latent.deter.mean()
+    }
+    buffer = make_buffer(agent, 40, sampler={"kind": "prioritised", "alpha": 1})
+    drawn = set()
+    for number in range(30):
+        batch = buffer.sample(agent.reads[hook], {}, make_generator(number, "draws"))
+        update = getattr(agent, hook)(batch, Clock(), make_generator(number, "noise"))
+        buffer.write_back(update.write_back)
+        anchor, weights = int(buffer.usage.drawn[0]), buffer.state()["sampler"]["weights"]
+        expected = [np.arange(row + 1, anchor + 6).mean() for row in range(anchor, anchor + 5)]
+        np.testing.assert_allclose(weights[anchor : anchor + 5], expected, rtol=1e-5)
+        notes = buffer.annotations.gather(buffer.rows.ids)["note/deter"]
+        np.testing.assert_array_equal(notes[anchor + 1 : anchor + 6], update.write_back.columns["note/deter"][0])
+        drawn.add(anchor)
+    assert len(drawn) > 10
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
@@ -228,7 +308,8 @@ def test_numpy_and_torch_act_alike(action: str, monkeypatch: pytest.MonkeyPatch)
         now = column_of(random_rows(agent.specs, 4, 2), 1)
         now["previous_action"] = now.pop("action")
         now["is_first"] = np.array([False, True, False, False])
-        carry = {"deter": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8), "stoch": np.ones((4, 3), np.uint8)}
+        stoch = np.arange(12, dtype=np.uint8).reshape(4, 3) % 5  # all classes, and none
+        carry = {"deter": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8), "stoch": stoch}
         found[engine] = agent.act(now, carry, Clock(), make_generator(3), Mode.COLLECT)
     np.testing.assert_allclose(found["numpy"][0], found["torch"][0], rtol=1e-4, atol=1e-5)
     for key, value in found["torch"][1].items():
@@ -250,11 +331,14 @@ def test_evaluation_takes_the_best_action() -> None:
 
 @pytest.mark.parametrize("fewest", [1, 256])
 @pytest.mark.parametrize("action", ["discrete", "box"])
+@pytest.mark.parametrize("slow_targets", [False, True])
 @torch.no_grad()
-def test_dream_losses_equal_the_slow_form(action: str, fewest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dream_losses_equal_the_slow_form(
+    action: str, fewest: int, slow_targets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sums over single steps of single dreams, after the paper's equations."""
     monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", fewest)
-    agent = make(ACTIONS[action])
+    agent = make(ACTIONS[action], slow_targets=slow_targets)
     start = agent.observe(make_batch(agent), make_generator(2)).flatten()
     dream, said = agent.behaviour.dream(start, agent.behaviour.draw_noise(make_generator(3), 4, len(start.deter)))
     losses, returns, _ = agent.behaviour.dream_losses(dream, said)
@@ -262,7 +346,7 @@ def test_dream_losses_equal_the_slow_form(action: str, fewest: int, monkeypatch:
     prediction = agent.model.predict(dream.seen)
     scale = float(agent.return_scale()[1])
     for n in range(dream.features.shape[1]):
-        expected = [float(number) for number in value.mean()[:, n]]
+        expected = [float(number) for number in (slow if slow_targets else value.mean())[:, n]]
         after, weight = expected[-1], 1.0
         targets = [0.0] * 4
         for t in reversed(range(4)):
@@ -275,10 +359,87 @@ def test_dream_losses_equal_the_slow_form(action: str, fewest: int, monkeypatch:
             advantage = (targets[t] - expected[t]) / scale
             wanted = -weight * (score * advantage + 3e-4 * float(policy.entropy()))
             assert float(losses["policy"][t, n]) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
-            single = agent.critic(dream.features[t, n : n + 1])
-            errors = single.loss(torch.tensor([targets[t]]), slow[t, n : n + 1])
-            assert float(losses["value"][t, n]) == pytest.approx(weight * float(sum(errors)), rel=1e-4)
+            errors = slow_cross_entropies(agent, dream.features[t, n], targets[t], float(slow[t, n]))
+            assert float(losses["value"][t, n]) == pytest.approx(weight * sum(errors), rel=1e-4)
+            assert float(returns[t, n]) == pytest.approx(targets[t], rel=1e-4, abs=1e-4)
     assert returns.shape == (4, 10)
+    assert min(float(numbers.std()) for numbers in (returns, value.mean(), slow, losses["value"])) > 0.1
+
+
+def slow_cross_entropies(agent: Dreamer, features: torch.Tensor, *targets: float) -> list[float]:
+    """Of the value of single features with each of the targets, as far between two bins as it lies."""
+    head = agent.critic.value(features[None])
+    chances, bins = head.logits[0].double().log_softmax(-1).tolist(), head.bins.double().tolist()
+    found = []
+    for target in targets:
+        above = next(place for place, size in enumerate(bins) if size > target)
+        share = (target - bins[above - 1]) / (bins[above] - bins[above - 1])
+        found.append(-(share * chances[above] + (1 - share) * chances[above - 1]))
+    return found
+
+
+def slow_replay_return(rows: dict[str, torch.Tensor], dreamt: torch.Tensor, time: int, agent: Dreamer) -> float:
+    """What comes after a row of one stretch (T,): rewards, and as far as these are not trusted what was dreamt."""
+    then, share = time + 1, agent.config.gae_lambda
+    if rows["terminated"][then]:
+        return float(rows["reward"][then])
+    ahead = float(dreamt[then])
+    if not rows["truncated"][then] and then + 1 < len(dreamt):
+        ahead = (1 - share) * ahead + share * slow_replay_return(rows, dreamt, then, agent)
+    return float(rows["reward"][then]) + (1 - 1 / agent.config.horizon) * ahead
+
+
+@torch.no_grad()
+def test_the_replayed_value_loss_equals_the_slow_form() -> None:
+    """Row by row, each with the return of the dream that began there."""
+    agent = make(slow_weight=0.7)
+    (part,) = agent._cut(make_batch(agent), make_generator(1, "noise"))
+    latent = agent._observe(part).latent
+    losses, _ = agent.behaviour.losses(latent, part)
+    dreamt = agent.behaviour.returns(latent, part)[0].view(2, 5)
+    assert losses["replay_value"].shape == (2, 4)
+    targets = []
+    for stretch in range(2):
+        rows = {key: value[stretch] for key, value in part.rows.items()}
+        for time in range(4):
+            found = float(losses["replay_value"][stretch, time])
+            if rows["terminated"][time] or rows["truncated"][time]:
+                assert found == 0
+                continue
+            targets.append(slow_replay_return(rows, dreamt[stretch], time, agent))
+            features = latent.features[stretch, time]
+            slow = float(agent.critic.slow(features[None]).mean())
+            to_return, to_slow = slow_cross_entropies(agent, features, targets[-1], slow)
+            assert found == pytest.approx(to_return + 0.7 * to_slow, rel=1e-4)
+    assert len(targets) == 6
+    assert np.std(targets) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("end", "returns"),
+    [
+        # 4 + 0.9 * 30 = 31, then 2 + 0.9 * (10 + 15.5) = 24.95, then 1 + 0.9 * (5 + 12.475) = 16.7275
+        ("", (16.7275, 24.95, 31.0)),
+        # Nothing comes behind the end: 2, then 1 + 0.9 * (5 + 1) = 6.4. The row itself has nothing to learn.
+        ("terminated", (6.4, 2.0, None)),
+        # What was dreamt stands for what comes behind it: 2 + 0.9 * 20 = 20, then 1 + 0.9 * (5 + 10) = 14.5
+        ("truncated", (14.5, 20.0, None)),
+    ],
+)
+def test_the_replayed_value_loss_by_hand(end: str, returns: tuple[float | None, ...]) -> None:
+    """Where the value is 1 and the slow one 3 everywhere, the third of four rows may end an episode."""
+    agent = make(critic={"layers": 1, "units": 6, "output": "normal"}, gae_lambda=0.5, slow_weight=0.25)
+    for head, value in ((agent.critic.value, 1.0), (agent.critic.slow, 3.0)):
+        head.output.weight.data.zero_()
+        head.output.bias.data.fill_(value)
+    rows = {name: torch.zeros(1, 4, dtype=torch.bool) for name in ("is_first", "terminated", "truncated")}
+    rows |= {"reward": torch.tensor([[9.0, 1.0, 2.0, 4.0]]), "action": torch.zeros(1, 4, dtype=torch.int64)}
+    if end:
+        rows[end][0, 2] = rows["is_first"][0, 3] = True
+    features, dreamt = torch.zeros(1, 4, agent.model.features), torch.tensor([[99.0, 10.0, 20.0, 30.0]])
+    found = agent.behaviour.replay_loss(features, rows, dreamt)
+    wanted = [0.0 if target is None else 0.5 * (target - 1) ** 2 + 0.25 * 0.5 * 2**2 for target in returns]
+    assert found[0].tolist() == pytest.approx(wanted, rel=1e-5)
 
 
 def test_given_actions_are_dreamt_and_decoded() -> None:

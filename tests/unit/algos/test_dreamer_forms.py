@@ -128,13 +128,11 @@ def test_the_slow_value_may_move_seldom_and_give_the_targets() -> None:
         assert torch.equal(weights(agent.critic.slow), slow) == (count < 3)
     assert torch.equal(weights(agent.critic.slow), weights(agent.critic.value))
     plain, other = make(), make(slow_targets=True)
-    for each in (plain, other):
-        each.critic.slow.output.bias.data += torch.linspace(-1, 1, 9)
     starts = [each.observe(make_batch(each), make_generator(2)).flatten() for each in (plain, other)]
     noise = plain.behaviour.draw_noise(make_generator(3), 4, len(starts[0].deter))
     pairs = zip((plain, other), starts, strict=True)
     returns = [each.behaviour.dream_losses(*each.behaviour.dream(start, noise))[1] for each, start in pairs]
-    assert not torch.equal(*returns)
+    assert (returns[0] - returns[1]).abs().max() > 0.1
 
 
 def test_noise_is_added_while_collecting_only() -> None:

@@ -11,6 +11,7 @@ from reverie.config.checks import check_config
 from reverie.config.compose import compose
 from reverie.config.resolve import resolve_numbers
 from reverie.config.schema import RunConfig
+from reverie.config.tree import Path, leaves
 from reverie.config.validate import load_config
 
 KINDS = {
@@ -42,9 +43,34 @@ def test_values_make_a_valid_run(kind: str) -> None:
     assert config.buffers["main"].capacity >= 100_000  # type: ignore[attr-defined]
 
 
-def test_sizes_and_debug_go_on_top() -> None:
-    algorithm: Any = make("dmc_vision", "size25m").algorithm
-    assert algorithm.model.rssm.deter == 3072
+SIZES = {
+    "size1m": (512, 64, 4, 64, 4), "size12m": (2048, 256, 16, 256, 16), "size25m": (3072, 384, 24, 384, 24),
+    "size50m": (4096, 512, 32, 512, 32), "size100m": (6144, 768, 48, 768, 48), "size200m": (8192, 1024, 64, 1024, 64),
+    "size400m": (12288, 1536, 96, 1536, 96),
+}  # fmt: skip
+"""The reference's table: deter, hidden, classes, units, depth."""
+
+
+def settings_of(*words: str) -> dict[Path, Any]:
+    return dict(leaves(make("crafter", *words).algorithm.model_dump(mode="json")))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_are_those_of_the_reference(size: str) -> None:
+    """Every width of every network, and nothing but widths; 8 blocks and 32 variables in all of them."""
+    found, default = settings_of(size), settings_of()
+    wanted = dict(zip(("deter", "hidden", "classes", "units", "depth"), SIZES[size], strict=True))
+    widths = {path: value for path, value in found.items() if path[-1] in wanted}
+    assert widths == {path: wanted[path[-1]] for path in widths}
+    owners = {path[-2] for path in widths if path[-1] == "units"}
+    assert owners == {"encoder", "decoder", "reward", "continuation", "actor", "critic"}
+    assert {path[-2] for path in widths if path[-1] == "depth"} == {"encoder", "decoder"}
+    assert all(value == default[path] for path, value in found.items() if path not in widths)
+    assert (found["model", "rssm", "blocks"], found["model", "rssm", "stoch"]) == (8, 32)
+    assert default == settings_of("size12m")
+
+
+def test_debug_goes_on_top() -> None:
     tiny: Any = make("crafter", "debug").algorithm
     assert (tiny.model.rssm.deter, tiny.critic.bins) == (8, 5)
 

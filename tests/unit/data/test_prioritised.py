@@ -226,6 +226,15 @@ def test_a_buffer_serves_importance_and_takes_priorities() -> None:
     assert batch["importance"].min() < 0.5 < batch["importance"].max() == 1
 
 
+def test_priorities_may_belong_to_other_rows_than_what_is_written_with_them() -> None:
+    buffer = make_buffer(30, sampler={"kind": "prioritised", "alpha": 1})
+    ids = buffer.rows.ids
+    columns = {"priority": ids[2:] + 1.0, "latent": ids[:-2].astype(np.float32)}
+    buffer.write_back(WriteBack(ids[:-2], columns, priority_ids=ids[2:]))
+    np.testing.assert_allclose(buffer.state()["sampler"]["weights"], [1, 1, *(ids[2:] + 1.0)], rtol=1e-5)
+    np.testing.assert_array_equal(buffer.annotations.gather(ids)["latent"], [*ids[:-2], 0, 0])
+
+
 def test_memory_counts_the_tree() -> None:
     plain, weighted = make_buffer(36), make_buffer(36, sampler={"kind": "prioritised"})
     assert weighted.memory_bytes - plain.memory_bytes == 72 * 20  # a weight of 4 bytes, 16 in the tree

@@ -167,3 +167,32 @@ def test_dreams_have_no_gradient(rssm: RSSM) -> None:
 def test_blocks_must_divide_the_memory() -> None:
     with pytest.raises(ValidationError, match="must divide"):
         RSSMConfig(deter=9, blocks=2)
+
+
+def test_actions_that_are_too_big_still_have_a_slope(rssm: RSSM) -> None:
+    """The slope at 1 in their direction, made smaller as the action is; of twice the size, half of it."""
+
+    def slope(*action: float) -> Tensor:
+        given = torch.tensor([action], requires_grad=True)
+        (found,) = torch.autograd.grad(rssm.dream(start(rssm), lambda *_: given, uniform(1, COUNT, 3)).sum(), given)
+        return found[0]
+
+    inside, beyond = slope(1.0, -1.0), slope(2.0, -4.0)
+    assert (inside != 0).all()
+    torch.testing.assert_close(beyond, inside / torch.tensor([2.0, 4.0]))
+    torch.testing.assert_close(slope(1.0, 0.5), slope(1.5, 0.5) * torch.tensor([1.5, 1.0]))
+
+
+def test_latents_are_stored_as_bytes_and_come_back() -> None:
+    """With as many classes as there can be; a variable without a class has none afterwards."""
+    with backend.seeded(make_generator(0)):
+        rssm = RSSM(RSSMConfig(deter=2, hidden=2, stoch=255, classes=255, blocks=1), ACTIONS, TOKENS)
+    stoch = torch.cat([torch.eye(255).view(1, -1), rssm.initial(1).stoch])
+    stored = rssm.pack(Latent(torch.tensor([[0.5, -1.0], [0.0, 0.0]]), stoch))
+    assert stored["stoch"].dtype == "uint8"
+    assert stored["stoch"].tolist() == [list(range(1, 256)), [0] * 255]
+    found = rssm.unpack({key: torch.as_tensor(value) for key, value in stored.items()})
+    assert torch.equal(found.stoch, stoch)
+    assert found.deter.tolist() == [[0.5, -1.0], [0.0, 0.0]]
+    with pytest.raises(ValidationError, match="classes"):
+        RSSMConfig(classes=256)
