@@ -30,7 +30,7 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read
-from reverie.core.schedule import Rate, constant
+from reverie.core.schedule import Rate, Share, constant
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack
 from reverie.functional.gradients import huber_gradient
@@ -63,7 +63,7 @@ class DQNConfig(ComponentConfig):
     """Explore by learned noise in the layers of the head; set epsilon to 0 with it."""
     head: Annotated[ComponentConfig, Component("q_head")] = ScalarHead.Config()
     """What is learnt per action: scalar, categorical or quantile."""
-    epsilon: Rate = constant(0.05)
+    epsilon: Share = constant(0.05)
     """Share of random actions in collection."""
     target_every: int = Field(1, ge=1)
     """Updates between two moves of the target network."""

@@ -16,7 +16,7 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read, Rollout
-from reverie.core.schedule import Rate, Schedule, constant
+from reverie.core.schedule import Schedule, Share, constant
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, observation_keys
 from reverie.data.rows import transitions
@@ -32,7 +32,7 @@ class QLearningConfig(ComponentConfig):
     kind: str = "qlearning"
     target: Literal["q", "sarsa", "expected_sarsa"] = "q"
     """What a state reached is worth: its best action, the action really taken, or the mean over the policy."""
-    learning_rate: Rate | Literal["average"] = constant(0.1)
+    learning_rate: Share | Literal["average"] = constant(0.1)
     """Step size; ``average`` is one over the visits, which gives the mean of all targets."""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: how much a reward one step later is worth; 0 for bandits."""
