@@ -322,7 +322,8 @@ class SAC:
 
     def load_policy_state(self, state: State) -> None:
         backend.load_module_state(self.actor, state["actor"])
-        backend.load_module_state(self.critics.encoder, state["encoder"])
+        for critics in (self.critics, self.targets):  # targets are critics of a moment ago, and see as they do
+            backend.load_module_state(critics.encoder, state["encoder"])
 
     def state(self) -> State:
         modules = {name: backend.module_state(module) for name, module in self._modules().items()}
