@@ -31,7 +31,7 @@ from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read
 from reverie.core.schedule import Rate, Share, constant
-from reverie.core.specs import Specs
+from reverie.core.specs import Specs, algorithms_for
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack
 from reverie.functional.gradients import huber_gradient
 from reverie.functional.steps import Steps
@@ -160,7 +160,7 @@ class DQN:
     def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator) -> None:
         if specs.action.kind != "discrete":
             raise ConfigError(
-                f"DQN needs discrete actions; this env has {specs.action.kind} ones.", "Try ppo, sac or dreamer."
+                f"DQN needs discrete actions; this env has {specs.action.kind} ones.", algorithms_for(specs.action)
             )
         self.config = config
         self.specs = specs

@@ -17,7 +17,7 @@ from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read, Rollout
 from reverie.core.schedule import Schedule, Share, constant
-from reverie.core.specs import Specs
+from reverie.core.specs import Specs, algorithms_for
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, observation_keys
 from reverie.data.rows import transitions
 
@@ -158,10 +158,11 @@ def _table_sizes(specs: Specs) -> tuple[int, ...]:
     sizes = tuple(size for spec in specs.observations.values() for size in spec.classes)
     if any(spec.kind != "discrete" for spec in specs.observations.values()):
         raise ConfigError(
-            "A table needs discrete observations; this env shows numbers or images.", "Try dqn, ppo or sac."
+            "A table needs discrete observations; this env shows numbers or images.", algorithms_for(specs.action)
         )
     if specs.action.kind != "discrete":
-        raise ConfigError(f"A table needs discrete actions, not {specs.action.kind} ones.", "Try ppo or dreamer.")
+        fix = algorithms_for(specs.action)
+        raise ConfigError(f"A table needs discrete actions, not {specs.action.kind} ones.", fix)
     if np.prod(sizes, dtype=float) > MAX_STATES:
         raise ConfigError(f"A table of {np.prod(sizes, dtype=float):.0e} states does not fit.", "Try dqn or ppo.")
     return sizes
