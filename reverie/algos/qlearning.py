@@ -14,7 +14,7 @@ from pydantic import Field
 from reverie.controllers.exploration import EpsilonGreedy
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
-from reverie.core.errors import ConfigError
+from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Rollout
 from reverie.core.schedule import Schedule, Share, constant
 from reverie.core.specs import Specs, algorithms_for
@@ -63,6 +63,12 @@ class QLearning:
                 f"Expected SARSA needs the chances of all actions, which '{config.exploration.kind}' cannot tell.",
                 "Set algorithm.exploration.kind=epsilon or softmax, or algorithm.target=q or sarsa.",
             )
+        self.counts_wins = getattr(self.exploration, "counts_wins", False)
+        if self.counts_wins and config.learning_rate != "average":
+            raise ConfigError(
+                "Beliefs about chances count wins, which only the mean of all rewards tells.",
+                "Set algorithm.learning_rate=average, or algorithm.exploration.rewards=gaussian.",
+            )
 
     def initial_carry(self, num_envs: int) -> Carry:
         return {}
@@ -99,6 +105,8 @@ class QLearning:
         place = (moment["state"], moment["action"])
         worth = self._worth(moment["reached"], moment["following"], clock)
         target = moment["reward"] + self.config.gamma * ~moment["terminated"] * worth
+        if self.counts_wins:
+            _check_chances(target)
         error = target - self.values[place]
         np.add.at(self.visits, place, 1)
         np.add.at(self.values, place, self._step_size(place, clock) * error)
@@ -152,6 +160,15 @@ class QLearning:
     def load_state(self, state: State) -> None:
         self.load_policy_state(state)
         self.pending = dict(state["pending"])
+
+
+def _check_chances(targets: Array) -> None:
+    outside = targets[(targets < 0) | (targets > 1)]
+    if len(outside):
+        raise TrainingError(
+            f"Beliefs about chances need returns between 0 and 1; there was one of {outside[0]:.3g}.",
+            "Set algorithm.exploration.rewards=gaussian.",
+        )
 
 
 def _table_sizes(specs: Specs) -> tuple[int, ...]:
