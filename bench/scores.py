@@ -1,6 +1,6 @@
 """Trains presets over several seeds, evaluates each best policy, and writes docs/scores.md and pictures of the curves.
 
-``python -m bench scores [spec ...] [--jobs 1] [--seeds 3]`` makes or renews the rows of the specs named, or of all, and
+``python -m bench scores [spec ...] [--jobs 2] [--seeds 3]`` makes or renews the rows of the specs named, or of all, and
 keeps the others. A seed that was finished before with the same package is not trained again.
 """
 
