@@ -43,6 +43,15 @@ def test_sac_swings_up(tmp_path: Path) -> None:
     assert best_score(run) >= -400  # an untrained policy earns about -1200
 
 
+def test_sac_balances_with_choices(tmp_path: Path) -> None:
+    words = ("evaluate.final_episodes=0", "phases.1.hooks.2.evaluate={episodes: 5, every_steps: 1000}")
+    words += ("algorithm.units=[64,64]", "algorithm.batch_size=64", "algorithm.learning_rate=1e-3", "env.vector=sync")
+    run = reverie.train("CartPole-v1:sac", *words, steps=6000, seed=1, runs_dir=tmp_path)
+    assert best_score(run) >= 150
+    temperatures = [line["update/temperature"] for line in run.metrics() if "update/temperature" in line]
+    assert 0 < max(temperatures) < 4, "from 1 it comes to 36 where nearly all of the entropy is asked for"
+
+
 def test_a_table_crosses_the_lake(tmp_path: Path) -> None:
     words = ("env.spec.solved_at=0.6", "phases.0.hooks.2.evaluate.every_steps=10000", "phases.0.duration_steps=60000")
     words += ("algorithm.learning_rate={start: 0.2, end: 0.002, from: 0, to: 60000}",)

@@ -218,11 +218,13 @@ def test_target_critics_follow() -> None:
 # ---------------------------------------------------------------- temperature
 
 
-@pytest.mark.parametrize(("specs", "expected"), [(CONTINUOUS, -2.0), (CHOICE, 0.98 * math.log(3))])
+@pytest.mark.parametrize(("specs", "expected"), [(CONTINUOUS, -2.0), (CHOICE, 0.7 * math.log(3))])
 def test_the_entropy_to_hold_follows_from_the_actions(specs: Specs, expected: float) -> None:
     assert make_sac(specs).temperature.target == pytest.approx(expected)
     other = make_sac(specs, temperature={"kind": "learned", "target_entropy": 0.25})
     assert other.temperature.target == 0.25
+    share = make_sac(specs, temperature={"kind": "learned", "target_share": 0.9}).temperature.target
+    assert share == pytest.approx(0.9 * math.log(3) if specs is CHOICE else expected)
 
 
 @pytest.mark.parametrize(("target", "sign"), [(-50.0, -1), (50.0, 1)])
