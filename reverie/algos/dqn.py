@@ -30,8 +30,8 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read
-from reverie.core.schedule import Rate, constant
-from reverie.core.specs import Specs
+from reverie.core.schedule import Rate, Share, constant
+from reverie.core.specs import Specs, algorithms_for
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack
 from reverie.functional.gradients import huber_gradient
 from reverie.functional.steps import Steps
@@ -63,7 +63,7 @@ class DQNConfig(ComponentConfig):
     """Explore by learned noise in the layers of the head; set epsilon to 0 with it."""
     head: Annotated[ComponentConfig, Component("q_head")] = ScalarHead.Config()
     """What is learnt per action: scalar, categorical or quantile."""
-    epsilon: Rate = constant(0.05)
+    epsilon: Share = constant(0.05)
     """Share of random actions in collection."""
     target_every: int = Field(1, ge=1)
     """Updates between two moves of the target network."""
@@ -160,7 +160,7 @@ class DQN:
     def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator) -> None:
         if specs.action.kind != "discrete":
             raise ConfigError(
-                f"DQN needs discrete actions; this env has {specs.action.kind} ones.", "Try ppo, sac or dreamer."
+                f"DQN needs discrete actions; this env has {specs.action.kind} ones.", algorithms_for(specs.action)
             )
         self.config = config
         self.specs = specs

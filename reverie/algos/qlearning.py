@@ -14,10 +14,10 @@ from pydantic import Field
 from reverie.controllers.exploration import EpsilonGreedy
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
-from reverie.core.errors import ConfigError
+from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Rollout
-from reverie.core.schedule import Rate, Schedule, constant
-from reverie.core.specs import Specs
+from reverie.core.schedule import Schedule, Share, constant
+from reverie.core.specs import Specs, algorithms_for
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, observation_keys
 from reverie.data.rows import transitions
 
@@ -32,7 +32,7 @@ class QLearningConfig(ComponentConfig):
     kind: str = "qlearning"
     target: Literal["q", "sarsa", "expected_sarsa"] = "q"
     """What a state reached is worth: its best action, the action really taken, or the mean over the policy."""
-    learning_rate: Rate | Literal["average"] = constant(0.1)
+    learning_rate: Share | Literal["average"] = constant(0.1)
     """Step size; ``average`` is one over the visits, which gives the mean of all targets."""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: how much a reward one step later is worth; 0 for bandits."""
@@ -62,6 +62,12 @@ class QLearning:
             raise ConfigError(
                 f"Expected SARSA needs the chances of all actions, which '{config.exploration.kind}' cannot tell.",
                 "Set algorithm.exploration.kind=epsilon or softmax, or algorithm.target=q or sarsa.",
+            )
+        self.counts_wins = getattr(self.exploration, "counts_wins", False)
+        if self.counts_wins and config.learning_rate != "average":
+            raise ConfigError(
+                "Beliefs about chances count wins, which only the mean of all rewards tells.",
+                "Set algorithm.learning_rate=average, or algorithm.exploration.rewards=gaussian.",
             )
 
     def initial_carry(self, num_envs: int) -> Carry:
@@ -99,6 +105,8 @@ class QLearning:
         place = (moment["state"], moment["action"])
         worth = self._worth(moment["reached"], moment["following"], clock)
         target = moment["reward"] + self.config.gamma * ~moment["terminated"] * worth
+        if self.counts_wins:
+            _check_chances(target)
         error = target - self.values[place]
         np.add.at(self.visits, place, 1)
         np.add.at(self.values, place, self._step_size(place, clock) * error)
@@ -154,14 +162,24 @@ class QLearning:
         self.pending = dict(state["pending"])
 
 
+def _check_chances(targets: Array) -> None:
+    outside = targets[(targets < 0) | (targets > 1)]
+    if len(outside):
+        raise TrainingError(
+            f"Beliefs about chances need returns between 0 and 1; there was one of {outside[0]:.3g}.",
+            "Set algorithm.exploration.rewards=gaussian.",
+        )
+
+
 def _table_sizes(specs: Specs) -> tuple[int, ...]:
     sizes = tuple(size for spec in specs.observations.values() for size in spec.classes)
     if any(spec.kind != "discrete" for spec in specs.observations.values()):
         raise ConfigError(
-            "A table needs discrete observations; this env shows numbers or images.", "Try dqn, ppo or sac."
+            "A table needs discrete observations; this env shows numbers or images.", algorithms_for(specs.action)
         )
     if specs.action.kind != "discrete":
-        raise ConfigError(f"A table needs discrete actions, not {specs.action.kind} ones.", "Try ppo or dreamer.")
+        fix = algorithms_for(specs.action)
+        raise ConfigError(f"A table needs discrete actions, not {specs.action.kind} ones.", fix)
     if np.prod(sizes, dtype=float) > MAX_STATES:
         raise ConfigError(f"A table of {np.prod(sizes, dtype=float):.0e} states does not fit.", "Try dqn or ppo.")
     return sizes

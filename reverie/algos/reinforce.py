@@ -43,7 +43,7 @@ class ReinforceConfig(ComponentConfig):
     returns: Literal["reward_to_go", "episode"] = "reward_to_go"
     """What an action is credited with: what came after it, or the whole episode."""
     targets: Literal["returns", "advantages"] = "advantages"
-    """advantages: a learned baseline is subtracted from the returns."""
+    """advantages: a baseline that learns the reward to go is subtracted from the returns."""
     normalise: bool = True
     """Bring what actions are credited with to mean 0 and deviation 1 in each update."""
     entropy_weight: float = Field(0.0, ge=0)
@@ -114,14 +114,14 @@ class Reinforce(ActorCriticMemory):
         seen = self.model.unroll(rows) if len(parts) == 1 else None  # (E * (T - 1)), (E, T)
         with torch.no_grad():
             values = torch.cat([self.model.unroll(part)[1] for part in parts]) if seen is None else seen[1].detach()
-        returns, credit, total = self._credit(rows, values)
-        for part, part_returns, part_credit in zip(parts, returns.split(size), credit.split(size), strict=True):
+        to_go, credit, total = self._credit(rows, values)
+        for part, part_to_go, part_credit in zip(parts, to_go.split(size), credit.split(size), strict=True):
             policy, value = seen or self.model.unroll(part)
             now, _, weight = transitions(part)
             log_prob = policy.log_prob(now["action"].flatten(0, 1)).unflatten(0, weight.shape)
             policy_loss = -losses.weighted_mean(log_prob * part_credit, weight, total)
             entropy = losses.weighted_mean(policy.entropy().unflatten(0, weight.shape), weight, total)
-            value_loss = losses.weighted_mean((value[:, :-1] - part_returns).square(), weight, total)
+            value_loss = losses.weighted_mean((value[:, :-1] - part_to_go).square(), weight, total)
             loss = policy_loss - config.entropy_weight * entropy
             if config.targets == "advantages":
                 loss = loss + config.value_weight * value_loss
@@ -129,21 +129,18 @@ class Reinforce(ActorCriticMemory):
             yield loss
 
     def _credit(self, rows: dict[str, Tensor], values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns and what actions are credited with (E, T - 1), and the weight of all."""
-        _, _, weight = transitions(rows)
-        returns = self._returns(rows, values, weight)
-        credit = returns - values[:, :-1] if self.config.targets == "advantages" else returns
-        if self.config.normalise:
-            mean = losses.weighted_mean(credit, weight)
-            credit = (credit - mean) / (losses.weighted_std(credit, weight) + 1e-8)
-        return returns, credit, weight.sum()
-
-    def _returns(self, rows: dict[str, Tensor], values: Tensor, weight: Tensor) -> Tensor:
-        """What each action is credited with before the baseline (E, T - 1)."""
-        _, then, _ = transitions(rows)
+        """Rewards to go, what actions are credited with (both (E, T - 1)), and the weight of all."""
+        _, then, weight = transitions(rows)
         bootstrap = values[:, 1:] if self.config.targets == "advantages" else None
         to_go = discounted_return(
             then["reward"], then["terminated"], is_last(then), weight, self.config.gamma, bootstrap
         )  # fmt: skip
-        # An entry is one episode, so its first return is that of the whole.
-        return to_go if self.config.returns == "reward_to_go" else to_go[:, :1] * weight
+        # An entry is one episode, so its first return is that of the whole. The baseline learns the reward to go even
+        # then: it stands for what lies behind a cut, and the whole return would count what came before it again.
+        credit = to_go if self.config.returns == "reward_to_go" else to_go[:, :1] * weight
+        if self.config.targets == "advantages":
+            credit = credit - values[:, :-1]
+        if self.config.normalise:
+            mean = losses.weighted_mean(credit, weight)
+            credit = (credit - mean) / (losses.weighted_std(credit, weight) + 1e-8)
+        return to_go, credit, weight.sum()

@@ -25,7 +25,7 @@ from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read
 from reverie.core.schedule import Rate, constant
-from reverie.core.specs import Specs
+from reverie.core.specs import Specs, algorithms_for
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack, random_array
 from reverie.functional.steps import Steps
 from reverie.nets.images import random_shift
@@ -322,7 +322,8 @@ class SAC:
 
     def load_policy_state(self, state: State) -> None:
         backend.load_module_state(self.actor, state["actor"])
-        backend.load_module_state(self.critics.encoder, state["encoder"])
+        for critics in (self.critics, self.targets):  # targets are critics of a moment ago, and see as they do
+            backend.load_module_state(critics.encoder, state["encoder"])
 
     def state(self) -> State:
         modules = {name: backend.module_state(module) for name, module in self._modules().items()}
@@ -342,7 +343,7 @@ class SAC:
 
 def _check_actions(specs: Specs) -> None:
     if specs.action.kind not in ("continuous", "discrete"):
-        raise ConfigError(f"SAC has no form for {specs.action.kind} actions.", "Try ppo or dreamer.")
+        raise ConfigError(f"SAC has no form for {specs.action.kind} actions.", algorithms_for(specs.action))
     if specs.action.kind == "continuous" and not specs.action.is_scaled:
         raise ConfigError(
             "SAC needs bounded actions; this env's bounds are infinite.",

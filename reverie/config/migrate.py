@@ -60,5 +60,13 @@ def _from_1(tree: Tree) -> list[str]:
     return []
 
 
-MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1}
+def _from_2(tree: Tree) -> list[str]:
+    """Version 2 aimed at 0.98 of the greatest entropy of discrete actions. A run of then keeps its aim."""
+    temperature = get(tree, ("algorithm", "temperature"))
+    if isinstance(temperature, dict) and temperature.get("kind") == "learned":
+        temperature.setdefault("target_share", 0.98)
+    return []
+
+
+MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1, 2: _from_2}
 """From which version each function leads to the next."""

@@ -74,12 +74,13 @@ def can_film(env: EnvConfig) -> bool:
 
 
 def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
-    """The half that looks at no machine: horizon, schedules, how often metrics are written, stacks of frames."""
+    """The half that looks at no machine: horizon, schedules, annealing, how often metrics are written, stacks."""
     config = load_config(tree, sources)  # from here on the values have the right shapes
     tree = copy.deepcopy(fill_defaults(tree))
     budget = step_budget(config.phases)
     tree["horizon_steps"] = config.horizon_steps or budget
     _expand_schedules(tree)
+    _settle_annealing(tree)
     tree["log"]["every_steps"] = config.log.every_steps or round_up(max(1, budget // LOG_LINES))
     tree["checkpoint"]["every_steps"] = config.checkpoint.every_steps or round_up(max(1, budget // CHECKPOINTS))
     for buffer in tree["buffers"].values():
@@ -167,6 +168,16 @@ def _expand_schedules(tree: Tree) -> None:
         if not horizon:
             raise _no_horizon(path, value)
         put(tree, path, expand_linear(value, horizon))
+
+
+def _settle_annealing(tree: Tree) -> None:
+    """Let prioritised samplers that say nothing else reach ``beta_end`` with the run's last env step.
+
+    Buffers of runs without env steps do not grow: there is nothing to wait for.
+    """
+    for path, value in list(leaves(tree["buffers"], ("buffers",))):
+        if path[-1] == "beta_rows" and value is None:
+            put(tree, path, max(1, tree["horizon_steps"]))
 
 
 def _no_horizon(path: Path, value: Any) -> ConfigError:

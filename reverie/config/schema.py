@@ -14,7 +14,7 @@ from reverie.log.wandb import WandbConfig
 from reverie.training.phases import Phase
 from reverie.training.rules import MonitorConfig
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class ForesightConfig(Config):

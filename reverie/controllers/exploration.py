@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from reverie.core.config import ComponentConfig
-from reverie.core.schedule import Rate, constant
+from reverie.core.schedule import Rate, Share, constant
 from reverie.core.types import Array, Clock
 
 LOWEST_TEMPERATURE = 1e-8  # as good as greedy; schedules may end at 0
@@ -36,7 +36,7 @@ class EpsilonGreedy:
 
     class Config(ComponentConfig):
         kind: str = "epsilon"
-        epsilon: Rate = constant(0.1)
+        epsilon: Share = constant(0.1)
         """Share of random actions."""
 
     def __init__(self, config: Config) -> None:
@@ -102,16 +102,18 @@ class Thompson:
     class Config(ComponentConfig):
         kind: str = "thompson"
         rewards: Literal["bernoulli", "gaussian"] = "gaussian"
-        """bernoulli: rewards are 0 or 1, beliefs are Beta; gaussian: any rewards, beliefs are normal."""
+        """bernoulli: rewards lie between 0 and 1, beliefs are Beta; gaussian: any rewards, beliefs are normal."""
         deviation: float = Field(1.0, gt=0)
         """Gaussian: the rewards' own deviation."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.counts_wins = config.rewards == "bernoulli"
+        """Whether values must be means of what lies between 0 and 1."""
 
     def choose(self, values: Array, visits: Array, clock: Clock, rng: np.random.Generator) -> Array:
-        if self.config.rewards == "bernoulli":
-            wins = np.clip(values, 0, 1) * visits
+        if self.counts_wins:
+            wins = np.clip(values, 0, 1) * visits  # means may be rounded beyond their bounds
             beliefs = rng.beta(1 + wins, 1 + visits - wins)
         else:
             beliefs = values + rng.standard_normal(values.shape) * self.config.deviation / np.sqrt(visits + 1)

@@ -85,4 +85,14 @@ def _check_rate(schedule: Schedule) -> Schedule:
 
 
 Rate = Annotated[Scheduled, AfterValidator(_check_rate)]
-"""A schedule that makes no sense below 0: learning rates, clipping, exploration."""
+"""A schedule that makes no sense below 0: learning rates, clipping, temperatures."""
+
+
+def _check_share(schedule: Schedule) -> Schedule:
+    if not 0 <= min(schedule.start, schedule.end) <= max(schedule.start, schedule.end) <= 1:
+        raise ValueError("must lie between 0 and 1")
+    return schedule
+
+
+Share = Annotated[Scheduled, AfterValidator(_check_share)]
+"""A schedule of probabilities, or of steps that are parts of the way."""

@@ -86,6 +86,15 @@ class ActionSpec:
         return rng.integers(0, np.array(self.classes).reshape(self.shape), (count, *self.shape), self.dtype)
 
 
+def algorithms_for(action: ActionSpec) -> str:
+    """What to try on an env with these actions, for errors of an algorithm that cannot take it."""
+    if action.kind == "discrete":
+        return "Try dqn, ppo or sac."
+    if action.kind == "continuous":
+        return "Try ppo, sac or dreamer." if action.is_scaled else "Try ppo."
+    return "Try dreamer." if action.kind == "mixed" else "Try ppo or dreamer."
+
+
 @dataclass(frozen=True)
 class Specs:
     """Everything an algorithm may know of its environment."""

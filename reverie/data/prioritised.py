@@ -43,8 +43,9 @@ class PrioritisedSampler:
         """How much of the bias by that is corrected in updates at first: 0 nothing, 1 all of it."""
         beta_end: float = Field(1.0, ge=0, le=1)
         """How much of it is corrected after beta_rows."""
-        beta_rows: int = Field(1_000_000, ge=1)
-        """Rows over all envs until beta_end is reached; usually those of the whole run."""
+        beta_rows: int | None = Field(None, ge=1)
+        """Rows over all envs until beta_end is reached; empty: the env steps of the run, fixed when it is created.
+        A run without a budget of env steps corrects by beta_end from the start."""
         epsilon: float = Field(1e-6, gt=0)
         """Added to every priority, so that no row is lost for good."""
 
@@ -66,7 +67,7 @@ class PrioritisedSampler:
 
     @property
     def beta(self) -> float:
-        share = min(1.0, self.rows.end * self.rows.num_envs / self.config.beta_rows)
+        share = min(1.0, self.rows.end * self.rows.num_envs / (self.config.beta_rows or 1))
         return self.config.beta_start + share * (self.config.beta_end - self.config.beta_start)
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:

@@ -59,10 +59,14 @@ class GaussianBandit(Bandit):
 
 
 class BernoulliBandit(Bandit):
-    """Rewards are 0 or 1; the chances are uniform."""
+    """Rewards are 0 or 1; the chances are spread evenly between 0 and 1, in random order.
+
+    Chances that are drawn may lie so close together that no affordable number of pulls tells the arms apart.
+    """
 
     def draw_means(self, rng: np.random.Generator, contexts: int, arms: int) -> Array:
-        return rng.random((contexts, arms))
+        chances = (np.arange(arms) + 0.5) / arms
+        return rng.permuted(np.tile(chances, (contexts, 1)), axis=1)
 
     def pull(self, mean: float) -> float:
         return float(self.np_random.random() < mean)

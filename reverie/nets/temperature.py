@@ -42,13 +42,17 @@ class LearnedTemperature(nn.Module):
         initial: float = Field(1.0, gt=0)
         """Weight of the entropy at the start."""
         target_entropy: float | None = None
-        """Entropy to hold; empty: minus the number of action dimensions, or 0.98 of the greatest for discrete ones."""
+        """Entropy to hold; empty: minus the number of action dimensions, or ``target_share`` for discrete actions."""
+        target_share: float = Field(0.7, ge=0, le=1)
+        """Share of the greatest entropy to hold with discrete actions. Near 1 a policy that prefers anything is out of
+        reach, and the temperature grows without end."""
 
     def __init__(self, config: Config, specs: Specs) -> None:
         super().__init__()
         self.log_value = nn.Parameter(torch.tensor(math.log(config.initial)))
-        discrete = 0.98 * math.log(specs.action.size) if specs.action.kind == "discrete" else -float(specs.action.size)
-        self.target = discrete if config.target_entropy is None else config.target_entropy
+        size, share = specs.action.size, config.target_share
+        usual = share * math.log(size) if specs.action.kind == "discrete" else -float(size)
+        self.target = usual if config.target_entropy is None else config.target_entropy
 
     def forward(self) -> Tensor:
         return self.log_value.detach().exp()

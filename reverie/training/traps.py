@@ -9,6 +9,7 @@ from reverie.config.compose import compose
 from reverie.config.schema import RunConfig
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
+from reverie.core.schedule import Schedule
 from reverie.core.specs import Specs
 from reverie.envs.make import make_env
 from reverie.training.forecast import Duration
@@ -90,6 +91,16 @@ def unusual_updates(facts: Facts) -> str | None:
     return f"{own:.3g} updates per env step, where the preset has {usual:.3g}: {fix}"
 
 
+def twice_exploring(facts: Facts) -> str | None:
+    algorithm = facts.config.algorithm
+    epsilon = getattr(algorithm, "epsilon", None)
+    if not getattr(algorithm, "noisy", False) or not isinstance(epsilon, Schedule):
+        return None
+    largest = max(epsilon.start, epsilon.end)
+    told = f"noisy layers explore, and up to {largest:.0%} of the actions are random as well: set algorithm.epsilon=0"
+    return told if largest else None
+
+
 def tiny_network_on_gpu(facts: Facts) -> str | None:
     has_images = any(spec.kind == "image" for spec in facts.specs.observations.values())
     is_tiny = facts.parameters is not None and facts.parameters < TINY_PARAMETERS and not has_images
@@ -123,8 +134,8 @@ def no_pictures(facts: Facts) -> str | None:
 
 
 TRAPS: tuple[Callable[[Facts], str | None], ...] = (
-    much_memory, little_disk, no_time_limit, large_observations, unusual_updates, tiny_network_on_gpu,
-    long_evaluations, no_pictures,
+    much_memory, little_disk, no_time_limit, large_observations, unusual_updates, twice_exploring,
+    tiny_network_on_gpu, long_evaluations, no_pictures,
 )  # fmt: skip
 
 

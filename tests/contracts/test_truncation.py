@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from reverie import backend
 from reverie.api import make_config
 from reverie.config.build import build, build_evaluator
 from reverie.core import registry
+from reverie.core.types import Array
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
 
@@ -75,4 +78,36 @@ def test_values_bootstrap_through_the_time_limit(kind: str) -> None:
     Orchestrator(session, evaluator).run()
     with torch.no_grad():
         assert value_of(session) == pytest.approx(10, rel=0.05)
+    session.close()
+
+
+class TurnsEnv(gym.Env[Any, Any]):
+    """Pays 1 and 0 in turn, for ever; shows whether it pays next."""
+
+    def __init__(self) -> None:
+        self.observation_space, self.action_space = gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Discrete(2)
+        self.pays = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.pays = True
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        reward, self.pays = float(self.pays), not self.pays
+        return np.full(1, self.pays, np.float32), reward, False, False, {}
+
+
+@pytest.mark.parametrize("returns", ["reward_to_go", "episode"])
+def test_the_baseline_of_whole_returns_stands_for_what_lies_behind_the_cut(returns: str) -> None:
+    """With a discount of 0.8 a state that pays next is worth 1 / (1 - 0.64), the other one 0.8 of that."""
+    words = [f"algorithm.returns={returns}", "algorithm.gamma=0.8", "algorithm.learning_rate=1e-2"]
+    words += ["env.max_episode_steps=9", "phases.0.duration_steps=20000"]
+    config = make_config("tests.contracts.test_truncation.TurnsEnv:reinforce", [*FAST, *words], seed=1)
+    session = build(config)
+    Orchestrator(session, build_evaluator(config)).run()
+    algorithm: Any = session.algorithm
+    with torch.no_grad():
+        values = algorithm.model.value({"obs": torch.tensor([[1.0], [0.0]])}).tolist()
+    assert values == pytest.approx([1 / 0.36, 0.8 / 0.36], rel=0.05)
     session.close()

@@ -34,7 +34,7 @@ def test_a_page_keeps_other_rows_and_notes_and_names_what_is_missed() -> None:
     assert notes == "\nOurs.\n"
     page = scores.make_page({**rows, UCB: scores.make_row(UCB, [result(1, 0.96, UCB)])}, notes)
     assert "| Taxi-v4:qlearning | 1-1 |" in page
-    assert "| Bandit/Bernoulli-v0:ucb env.kwargs.arms=5" in page
+    assert "| Bandit/Bernoulli-v0:ucb env.max_episode_steps=10" in page
     assert "Below what must be reached: Taxi-v4:qlearning.\n" in page
     assert f"With fewer seeds than wanted: Taxi-v4:qlearning, {UCB}.\n" in page
     assert page.endswith("## Notes\n\nOurs.\n")

@@ -21,6 +21,7 @@ from tests.unit.algos.batches import (
     DISCRETE,
     MULTI_DISCRETE,
     OBSERVATIONS,
+    UNBOUNDED,
     VECTOR,
     column_of,
     random_rows,
@@ -255,11 +256,13 @@ def test_every_observation_acts_and_learns(name: str) -> None:
     assert not torch.equal(parameters(dqn), before)
 
 
-@pytest.mark.parametrize("action", [BOX, MULTI_DISCRETE], ids=lambda action: action.kind)
-def test_other_actions_are_refused(action: Any) -> None:
+@pytest.mark.parametrize(
+    ("action", "fix"), [(BOX, "ppo, sac or dreamer"), (UNBOUNDED, "ppo"), (MULTI_DISCRETE, "ppo or dreamer")]
+)
+def test_other_actions_are_refused(action: Any, fix: str) -> None:
     with pytest.raises(ConfigError, match=f"needs discrete actions; this env has {action.kind}") as caught:
         make_dqn(Specs(VECTOR, action))
-    assert "ppo" in caught.value.fix
+    assert caught.value.fix == f"Try {fix}."
 
 
 def test_a_phase_may_change_what_is_read() -> None:

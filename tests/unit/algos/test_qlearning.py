@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reverie.algos.qlearning import QLearning, QLearningConfig
-from reverie.core.errors import ConfigError
+from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs, flatten_observation, read_specs
 from reverie.core.types import Clock, Mode, Row
@@ -244,11 +244,13 @@ def test_several_indices_in_one_observation() -> None:
     assert agent._states(row).tolist() == [0, 1, 4, 11]
 
 
+BERNOULLI = {"kind": "thompson", "rewards": "bernoulli"}
 HUGE = {"obs": ObservationSpec((9,), "int64", "discrete", (10,) * 9)}
 REFUSED: dict[str, tuple[Specs, dict[str, Any], str]] = {
     "numbers": (Specs(VECTOR, TWO), {}, "needs discrete observations"),
     "continuous": (Specs(INDEX, BOX), {}, "needs discrete actions, not continuous"),
     "too many": (Specs(HUGE, TWO), {}, "1e\\+09 states does not fit"),
+    "wins": (SPECS, {"learning_rate": 0.5, "exploration": BERNOULLI}, "only the mean of all rewards tells"),
     "ucb": (SPECS, {"target": "expected_sarsa", "exploration": {"kind": "ucb"}}, "'ucb' cannot tell"),
 }
 
@@ -259,6 +261,21 @@ def test_what_a_table_cannot_do_is_refused(case: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         make_table(specs, **values)
     assert caught.value.fix
+
+
+@pytest.mark.parametrize("reward", [-0.1, 1.5])
+def test_beliefs_about_chances_refuse_other_rewards(reward: float) -> None:
+    agent = make_table(gamma=0.0, learning_rate="average", exploration=BERNOULLI)
+    batch = random_rows(SPECS, 2, 2)
+    batch["reward"][:, 1] = [1, 0]
+    agent.update(batch, Clock(), make_generator("unused"))
+    batch["reward"][1, 1] = reward
+    with pytest.raises(TrainingError, match=f"between 0 and 1; there was one of {reward}") as caught:
+        agent.update(batch, Clock(), make_generator("unused"))
+    assert "rewards=gaussian" in caught.value.fix
+    gaussian = make_table(gamma=0.0, learning_rate="average", exploration={"kind": "thompson"})
+    gaussian.update(batch, Clock(), make_generator("unused"))
+    assert gaussian.visits.sum() == 2
 
 
 # ---------------------------------------------------------------- acting

@@ -218,11 +218,13 @@ def test_target_critics_follow() -> None:
 # ---------------------------------------------------------------- temperature
 
 
-@pytest.mark.parametrize(("specs", "expected"), [(CONTINUOUS, -2.0), (CHOICE, 0.98 * math.log(3))])
+@pytest.mark.parametrize(("specs", "expected"), [(CONTINUOUS, -2.0), (CHOICE, 0.7 * math.log(3))])
 def test_the_entropy_to_hold_follows_from_the_actions(specs: Specs, expected: float) -> None:
     assert make_sac(specs).temperature.target == pytest.approx(expected)
     other = make_sac(specs, temperature={"kind": "learned", "target_entropy": 0.25})
     assert other.temperature.target == 0.25
+    share = make_sac(specs, temperature={"kind": "learned", "target_share": 0.9}).temperature.target
+    assert share == pytest.approx(0.9 * math.log(3) if specs is CHOICE else expected)
 
 
 @pytest.mark.parametrize(("target", "sign"), [(-50.0, -1), (50.0, 1)])
@@ -413,3 +415,17 @@ def test_a_policy_acts_alike_elsewhere() -> None:
     rows = column_of(random_rows(specs, 8, 1))
     actions = [sac.act(rows, {}, Clock(), make_generator("a"), Mode.COLLECT)[0] for sac in (one, two)]
     assert np.array_equal(*actions)
+
+
+def test_targets_see_with_the_encoder_that_was_loaded() -> None:
+    specs = Specs(IMAGE, DISCRETE)
+    one, two = make_sac(specs), make_sac(specs)
+    one.update(random_rows(specs, 4, 2), Clock(), make_generator("u"))
+    heads = [value.clone() for name, value in two.targets.state_dict().items() if not name.startswith("encoder")]
+    two.load_policy_state(one.policy_state())
+    seen = {name: value for name, value in two.targets.state_dict().items() if name.startswith("encoder")}
+    assert seen
+    assert all(torch.equal(value, one.critics.state_dict()[name]) for name, value in seen.items())
+    assert any(not torch.equal(value, one.targets.state_dict()[name]) for name, value in seen.items())
+    rest = [value for name, value in two.targets.state_dict().items() if not name.startswith("encoder")]
+    assert all(torch.equal(before, after) for before, after in zip(heads, rest, strict=True))

@@ -26,6 +26,13 @@ def test_complete_configs_of_version_1_stay_in_float32() -> None:
     assert migrate(chosen) == (chosen, [])
 
 
+def test_runs_of_version_2_keep_the_entropy_they_aim_at() -> None:
+    learned = {"schema_version": 2, "algorithm": {"kind": "sac", "temperature": {"kind": "learned"}}}
+    assert migrate(learned)[0]["algorithm"]["temperature"]["target_share"] == 0.98
+    fixed = {"schema_version": 2, "algorithm": {"kind": "sac", "temperature": {"kind": "fixed"}}}
+    assert migrate(fixed)[0]["algorithm"] == fixed["algorithm"]
+
+
 def test_the_newer_name_wins_over_the_old_one() -> None:
     tree, notes = migrate({"algorithm": {"lr": 0.1, "learning_rate": 0.2}})
     assert tree["algorithm"] == {"learning_rate": 0.2}

@@ -11,7 +11,7 @@ import pytest
 from reverie.api import make_config
 from reverie.config.compose import compose
 from reverie.config.resolve import resolve_auto, resolve_numbers, round_up, set_budget
-from reverie.config.tree import Tree
+from reverie.config.tree import Tree, get
 from reverie.core.errors import ConfigError
 
 Make = Callable[..., Tree]
@@ -116,6 +116,29 @@ def test_stacked_frames_are_those_of_the_wrapper(words: str, frames: int) -> Non
     given = re.split(r" (?=\S+=)", words)
     composed = compose("CartPole-v1:dqn", given)
     assert resolve_numbers(composed.tree, composed.sources)["buffers"]["main"]["stacked_frames"] == frames
+
+
+PARTS = "{kind: mixture, parts: [{share: 1, sampler: prioritised}, {share: 1, sampler: uniform}]}"
+OFFLINE = ("offline", "buffers.main.source=somewhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "rows"),
+    [
+        (["buffers.main.sampler=prioritised"], "sampler", 50_000),
+        ([f"buffers.main.sampler={PARTS}"], "sampler.parts.0.sampler", 50_000),
+        (["buffers.main.sampler=prioritised", "horizon_steps=7000"], "sampler", 7_000),
+        (["buffers.main.sampler={kind: prioritised, beta_rows: 1_000_000}"], "sampler", 1_000_000),
+        ([*OFFLINE, "buffers.main.sampler=prioritised"], "sampler", 1),
+    ],
+)
+def test_annealing_ends_with_the_run(words: list[str], path: str, rows: int) -> None:
+    composed = compose("CartPole-v1:dqn", words)
+    resolved = resolve_numbers(composed.tree, composed.sources)
+    assert get(resolved, ("buffers", "main", *path.split("."), "beta_rows")) == rows
+    if resolved["horizon_steps"]:
+        longer = resolve_numbers(set_budget(resolved, 500_000))
+        assert longer["buffers"] == resolved["buffers"], "what is settled stays when the run goes on"
 
 
 def test_resolving_twice_changes_nothing(toy_tree: Make) -> None:

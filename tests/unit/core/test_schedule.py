@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from reverie.core.config import Config
-from reverie.core.schedule import Rate, Scheduled, constant, expand_linear
+from reverie.core.schedule import Rate, Scheduled, Share, constant, expand_linear
 from reverie.core.types import Clock
 
 
@@ -18,6 +18,10 @@ class Example(Config):
 
 class Positive(Config):
     rate: Rate
+
+
+class Fraction(Config):
+    share: Share
 
 
 def at(value: Any, env_steps: int) -> float:
@@ -73,6 +77,13 @@ def test_rates_are_not_negative(wrong: Any) -> None:
         Positive(rate=wrong)
     assert Example(rate=wrong)
     assert Positive(rate=0).rate == constant(0)
+
+
+@pytest.mark.parametrize("wrong", [1.01, -1e-9, "lin_2", {"start": 1, "end": 3, "to": 5}])
+def test_shares_lie_between_nothing_and_all(wrong: Any) -> None:
+    with pytest.raises(ValidationError, match="must lie between 0 and 1"):
+        Fraction(share=wrong)
+    assert (Fraction(share=0).share, Fraction(share="lin_1").share.start) == (constant(0), 1)
 
 
 def test_what_is_dumped_can_be_read_again() -> None:

@@ -104,6 +104,7 @@ def test_beta_grows_with_the_rows_added_and_then_stays() -> None:
         columns.append(make_row(".."))
         betas.append(sampler.beta)
     assert betas == pytest.approx([0.6, 0.8, 1.0, 1.0])
+    assert make_sampler(columns, beta_start=0.4, beta_end=0.9).beta == pytest.approx(0.9)  # nothing to wait for
 
 
 def test_new_rows_have_the_largest_priority_so_far() -> None:

@@ -51,6 +51,13 @@ def test_sizes() -> None:
     assert (env.action_space.n, env.observation_space.n) == (3, 2)  # type: ignore[attr-defined]
 
 
+def test_chances_are_spread_evenly_in_an_order_of_their_own() -> None:
+    assert np.sort(BernoulliBandit().means[0]) == pytest.approx(np.linspace(0.05, 0.95, 10))
+    contexts = ContextualBandit().means
+    assert np.sort(contexts) == pytest.approx(np.tile(np.linspace(0.1, 0.9, 5), (4, 1)))
+    assert len(np.unique(contexts, axis=0)) > 1
+
+
 def test_bernoulli_pays_with_its_chances() -> None:
     env = BernoulliBandit(arms=3)
     assert ((env.means >= 0) & (env.means <= 1)).all()

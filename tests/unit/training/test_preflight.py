@@ -224,7 +224,9 @@ def without_limit(config: RunConfig) -> Specs:
 def test_each_trap_names_its_fix() -> None:
     config = config_of(PPO)
     on_gpu = config.model_copy(update={"backend": config.backend.model_copy(update={"device": "cuda"})})
+    noisy, quiet = ([*DQN, "algorithm.noisy=true", *words] for words in ([], ["algorithm.epsilon=0"]))
     cases = {
+        "algorithm.epsilon=0": [facts_of(config_of(noisy)), facts_of(config_of(quiet))],
         "buffers.main.capacity": [facts_of(config, memory=90, free_memory=100), facts_of(config, memory=70)],
         "checkpoint.keep_last=1": [facts_of(config, disk=2, free_disk=1), facts_of(config, disk=1, free_disk=2)],
         "env.max_episode_steps": [facts_of(config, specs=without_limit(config)), facts_of(config)],
