@@ -34,6 +34,7 @@ HEADER = """# Scores
 Mean return of the best policy of each seed over 100 evaluation episodes on starting states that training never
 evaluated on. One thread per run on a shared machine, so minutes are only rough. The commit is the one whose package was
 trained. Made by `make bench ARGS=scores`; name specs to renew single rows (`ARGS="scores Taxi-v4:qlearning"`).
+The curves of all seeds are on the pages of the algorithms.
 
 For bandits the score is another: R2 of a straight line through the regret against the logarithm of the pulls.
 
