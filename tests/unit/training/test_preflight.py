@@ -175,6 +175,16 @@ def test_disk_counts_what_is_kept_at_the_same_time() -> None:
     assert more == 4000 * (4 + 1 + 10)
 
 
+def test_disk_counts_annotations_once_for_each_checkpoint_and_rows_once() -> None:
+    config = config_of((*DQN, "buffers.main.capacity=1000", "checkpoint.keep_last=4"))
+    specs = make_specs(config.env)
+    latents = Measured(annotations={"latent": np.zeros((1, 32), np.float32)})
+    plain, noted = (
+        disk_bytes(config, {}, {}, buffer_bytes(config, specs, measured)) for measured in (Measured(), latents)
+    )
+    assert noted - plain == 5 * 128 * 1125  # 1,000 rows and the chunk that is being filled
+
+
 def test_time_follows_from_what_was_measured() -> None:
     config = config_of((*DQN, "evaluate.final_episodes=10"))
     specs = make_specs(config.env)
