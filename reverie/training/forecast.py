@@ -47,9 +47,19 @@ def disk_bytes(config: RunConfig, algorithm: State, policy: State, buffers: Fore
     kept = config.checkpoint.keep_last + 1
     if config.checkpoint.keep_every_steps:
         kept += config.horizon_steps // config.checkpoint.keep_every_steps
-    rows = max(buffers.memory - buffers.each_checkpoint, buffers.disk)
+    rows = int(max(buffers.memory - buffers.each_checkpoint, buffers.disk) * (1 + _dropped_share(config)))
     each = array_bytes(algorithm) + buffers.each_checkpoint
     return kept * each + (kept + 1) * array_bytes(policy) + rows + LOG_BYTES
+
+
+def _dropped_share(config: RunConfig) -> float:
+    """Rows that buffers have dropped and checkpoints still name, as a share of the rows that buffers keep."""
+    capacity = min((buffer.capacity for buffer in config.buffers.values() if hasattr(buffer, "capacity")), default=0)
+    if not capacity:
+        return 0.0
+    saved = config.checkpoint
+    steps = config.horizon_steps if saved.keep_every_steps else saved.keep_last * saved.every_steps
+    return max(0, min(steps, config.horizon_steps - capacity)) / capacity
 
 
 def array_bytes(tree: Any) -> int:
