@@ -6,7 +6,7 @@ import importlib
 import sys
 from itertools import takewhile
 
-NAMES = ("atari", "checkpoint", "dreamer", "replay", "report", "speed", "scores", "seeing", "storm")
+NAMES = ("atari", "checkpoint", "dreamer", "full_replay", "replay", "report", "speed", "scores", "seeing", "storm")
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from reverie.config.build import build, build_evaluator
 from reverie.config.checks import check_config
 from reverie.config.schema import RunConfig
+from reverie.core.types import Sealed
 from reverie.training.orchestrator import Orchestrator
 from tests.checking import CheckingAlgorithm
 
@@ -100,7 +101,10 @@ def finished(config: RunConfig) -> Iterator[Run]:
 
 def assert_same_state(one: Any, other: Any, path: str = "state") -> None:
     """Two nested states hold the same values, bit for bit."""
-    if isinstance(one, Mapping):
+    if isinstance(one, Sealed):
+        assert one.name == other.name, path
+        assert_same_state(one.arrays, other.arrays, path)
+    elif isinstance(one, Mapping):
         assert one.keys() == other.keys(), path
         for key in one:
             assert_same_state(one[key], other[key], f"{path}/{key}")

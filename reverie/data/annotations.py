@@ -1,15 +1,20 @@
-"""Columns of values that updates attach to stored rows: latents, counts, whatever an algorithm writes back."""
+"""Columns of values that updates attach to stored rows: latents, counts, whatever an algorithm writes back.
+
+Checkpoints see them in chunks, as they see the rows. A chunk goes out as a :class:`Sealed` that shares the memory
+kept here, so that saving needs none; whoever still holds one when a value changes gets a copy of its own first.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from weakref import WeakSet
 
 import numpy as np
 
 from reverie.core.errors import TrainingError
-from reverie.core.types import Array, Row, State
-from reverie.data.columns import ObservedColumns
+from reverie.core.types import Array, Row, Sealed, State
+from reverie.data.columns import ObservedColumns, read_only
 
 
 class AnnotationColumns:
@@ -22,6 +27,7 @@ class AnnotationColumns:
         self.rows = rows
         self.float_dtype = float_dtype
         self._columns: Row = {}
+        self._handed_out: WeakSet[Sealed] = WeakSet()
 
     @property
     def keys(self) -> list[str]:
@@ -40,6 +46,7 @@ class AnnotationColumns:
 
     def write(self, ids: Array, columns: Mapping[str, Array]) -> None:
         """Set values of rows. Rows no longer stored are passed over; of equal ids the last one counts."""
+        self._keep_handed_out()
         ids = np.asarray(ids)
         is_stored = self.rows.holds(ids)
         places = self.rows.places(ids[is_stored])
@@ -60,6 +67,7 @@ class AnnotationColumns:
 
     def forget(self, places: slice) -> None:
         """Back to 0 where rows were dropped."""
+        self._keep_handed_out()
         for column in self._columns.values():
             column[places] = 0
 
@@ -67,16 +75,36 @@ class AnnotationColumns:
         self._columns = {}
 
     def state(self) -> State:
-        places = self.rows.places(self.rows.ids)
-        return {key: column.take(places, axis=0) for key, column in self._columns.items()}
+        chunks = self.rows.chunks() if self._columns else {}
+        sealed = [Sealed(f"notes-{number:08d}", self._views(places)) for number, places in chunks.items()]
+        self._handed_out.update(sealed)
+        return {"keys": self.keys, "chunks": sealed}
 
     def load_state(self, state: State) -> None:
-        """Load after the rows: values lie in the order of the ids kept."""
-        places = self.rows.places(self.rows.ids)
+        """Load after the rows; at no time is more than one chunk in memory beside what is kept."""
         self._columns = {}
-        for key, values in state.items():
-            self._columns[key] = np.zeros((self.rows.capacity_rows, *values.shape[1:]), values.dtype)
-            self._columns[key][places] = values
+        if not isinstance(state.get("chunks"), list):  # as it was saved at first: whole columns, by the ids kept
+            self._put(self.rows.places(self.rows.ids), state, list(state))
+            return
+        chunks = self.rows.chunks() if state["keys"] else {}
+        for places, sealed in zip(chunks.values(), state["chunks"], strict=True):
+            self._put(places, sealed.arrays, state["keys"])
+
+    def _put(self, places: slice | Array, values: Mapping[str, Array], keys: list[str]) -> None:
+        for key in keys:
+            if key not in self._columns:
+                shape = (self.rows.capacity_rows, *values[key].shape[1:])
+                self._columns[key] = np.zeros(shape, values[key].dtype)
+            self._columns[key][places] = values[key]
+
+    def _views(self, places: slice) -> Row:
+        return {key: read_only(column[places]) for key, column in self._columns.items()}
+
+    def _keep_handed_out(self) -> None:
+        """What somebody still holds of a state keeps its values."""
+        for sealed in self._handed_out:
+            sealed.arrays.update({key: read_only(array.copy()) for key, array in sealed.arrays.items()})
+        self._handed_out.clear()
 
     def _check(self, key: str, ids: Array, values: Array) -> None:
         if key in self.rows.keys or key == "id":

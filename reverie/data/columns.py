@@ -116,6 +116,11 @@ class ObservedColumns:
             return self._wide.take(key, places)
         return self._columns[key].take(places, axis=0)
 
+    def chunks(self) -> dict[int, slice]:
+        """The places of each chunk by its number, oldest first; of the growing one as far as it is filled."""
+        found = {number: self._chunk(number) for number in self._full()}
+        return {**found, self.end // self.chunk_steps: self._tail()} if self.end % self.chunk_steps else found
+
     def slices(self, begin: int, end: int) -> list[slice]:
         """The places of the vector steps from ``begin`` up to below ``end``: one stretch, or two around the ring."""
         first, size = begin * self.num_envs % self.capacity_rows, (end - begin) * self.num_envs
@@ -135,12 +140,11 @@ class ObservedColumns:
 
     def state(self) -> State:
         """Full chunks as the same Sealed each time, the growing one as copies."""
-        full = range(self.oldest // self.chunk_steps, self.end // self.chunk_steps)
         is_growing = self.end % self.chunk_steps > 0
         tail = {key: values.copy() for key, values in self._views(self._tail()).items()} if is_growing else {}
         return {
             "num_envs": self.num_envs, "chunk_steps": self.chunk_steps, "oldest": self.oldest, "end": self.end,
-            "keys": self.keys, "chunks": [self._hand_out(number) for number in full], "tail": tail,
+            "keys": self.keys, "chunks": [self._hand_out(number) for number in self._full()], "tail": tail,
         }  # fmt: skip
 
     def load_state(self, state: State) -> None:
@@ -149,8 +153,7 @@ class ObservedColumns:
         self.oldest, self.end = int(state["oldest"]), int(state["end"])
         chunks: list[Sealed] = state["chunks"]
         if len(self):
-            rows = chunks[0].arrays if chunks else state["tail"]
-            self._allocate({key: rows[key] for key in state["keys"]})  # files have an order of their own
+            self._allocate(_example_rows(state))
         for number, saved in enumerate(chunks, self.oldest // self.chunk_steps):
             self._take_over(number, saved)
         for key, values in self._views(self._tail()).items() if state["tail"] else ():
@@ -201,7 +204,7 @@ class ObservedColumns:
             self._wide.drop(number % self.num_chunks)
         sealed = self._sealed.pop(number, None)
         if sealed is not None:
-            sealed.arrays.update({key: _read_only(array.copy()) for key, array in sealed.arrays.items()})
+            sealed.arrays.update({key: read_only(array.copy()) for key, array in sealed.arrays.items()})
         self.oldest += self.chunk_steps
         return self._chunk(number)
 
@@ -221,7 +224,7 @@ class ObservedColumns:
 
     def _seal(self, number: int) -> Sealed:
         if number not in self._sealed:
-            views = {key: _read_only(view) for key, view in self._views(self._chunk(number)).items()}
+            views = {key: read_only(view) for key, view in self._views(self._chunk(number)).items()}
             self._sealed[number] = Sealed(_chunk_name(number), views)
         return self._sealed[number]
 
@@ -240,6 +243,10 @@ class ObservedColumns:
             self._columns[key][places] = values
         # Taken over: hashing a big buffer again would delay the first checkpoint after a resume.
         vars(self._seal(number))["digest"] = saved.digest
+
+    def _full(self) -> range:
+        """The numbers of the chunks that are full."""
+        return range(self.oldest // self.chunk_steps, self.end // self.chunk_steps)
 
     def _chunk(self, number: int) -> slice:
         """The places of a chunk."""
@@ -263,11 +270,18 @@ class ObservedColumns:
             )
 
 
+def _example_rows(state: State) -> Row:
+    """The first row in the columns' order, which files do not keep; a copy, which does not hold on to its chunk."""
+    rows = state["chunks"][0].arrays if state["chunks"] else state["tail"]
+    return {key: rows[key][:1].copy() for key in state["keys"]}
+
+
 def _chunk_name(number: int) -> str:
     return f"rows-{number:08d}"
 
 
-def _read_only(array: Array) -> Array:
+def read_only(array: Array) -> Array:
+    """The same memory, which nobody writes to through this array."""
     view = array.view()
     view.flags.writeable = False
     return view

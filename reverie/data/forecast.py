@@ -27,6 +27,8 @@ class Forecast(NamedTuple):
     memory: int
     disk: int = 0
     """Files that it keeps while it runs; checkpoints share them."""
+    each_checkpoint: int = 0
+    """Of the memory, what each checkpoint writes for itself: annotations, and rows that fill no chunk yet."""
 
 
 class ExpectedRows(NamedTuple):

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
 _FEWEST_CHUNKS = 8
-_COPIES_TO_WRITE = 3
-"""How often a chunk is in memory while it is written to a file: as it grew, joined with the others, and as bytes."""
+_CHUNK_COPIES = 3
+"""How often a chunk of columns in files is in memory at most: the one that grows, and another that a resume reads, as
+bytes and as arrays. Writing takes less: what has grown is copied when it is saved."""
 
 
 @dataclasses.dataclass
@@ -214,9 +215,10 @@ class ReplayBuffer:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the rows kept at the moment, annotations included."""
+        """Bytes of the rows kept at the moment, annotations and held-out rows included."""
         drawing = self.sampler.row_bytes(self.config.sampler)
-        return len(self) * (self.rows.row_bytes + flags.ROW_BYTES + self.annotations.row_bytes + drawing)
+        held_out = 0 if self.holdout is None else self.holdout.memory_bytes
+        return len(self) * (self.rows.row_bytes + flags.ROW_BYTES + self.annotations.row_bytes + drawing) + held_out
 
     @staticmethod
     def forecast(config: Config, expected: ExpectedRows) -> Forecast:
@@ -224,6 +226,8 @@ class ReplayBuffer:
         specs, num_envs, extras, annotations, _ = expected
         chunk_steps, num_chunks = _chunks(config, num_envs)
         chunk_rows = chunk_steps * num_envs
+        rows = num_chunks * chunk_rows
+        held_out = int(rows * min(1.0, config.holdout / (1 - config.holdout)))  # in a buffer of the same capacity
         stored = single_frames(specs, config.frames) if config.frames > 1 else specs
         notes = {key: array for key, array in extras.items() if key.startswith(NOTE)}
         extras = {key: array for key, array in extras.items() if key not in notes}
@@ -231,9 +235,10 @@ class ReplayBuffer:
         wide = row_bytes(stored, extras, WIDE_BYTES) if config.storage == "disk" else 0
         kept = AnnotationColumns.bytes_of({**annotations, **notes}, config.annotation_dtype)
         drawing = registry.load("sampler", config.sampler.kind).row_bytes(config.sampler)
-        one_row = observed - wide + flags.ROW_BYTES + kept + drawing
-        writing = _COPIES_TO_WRITE * chunk_rows * wide
-        return Forecast(num_chunks * chunk_rows * one_row + writing, num_chunks * chunk_rows * observed if wide else 0)
+        memory = (rows + held_out) * (observed - wide + flags.ROW_BYTES) + rows * (kept + drawing)
+        growing = chunk_rows * (2 if held_out else 1)
+        memory += _CHUNK_COPIES * growing * wide
+        return Forecast(memory, (rows + held_out) * observed if wide else 0, rows * kept + growing * observed)
 
     def state(self) -> State:
         held_out = {} if self.holdout is None else {"holdout": self.holdout.state()}

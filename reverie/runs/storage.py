@@ -13,20 +13,26 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from reverie.core.errors import RunError
-from reverie.core.types import Row, Sealed, State, digest_arrays
+from reverie.core.types import Array, Row, Sealed, State, digest_arrays
 
 ARRAY, SEALED = "__array__", "__sealed__"
 SEALED_FILE = re.compile(r"[A-Za-z0-9_-]+\.[0-9a-f]{32}")
+DTYPES = {
+    "uint64": "U64", "int64": "I64", "float64": "F64", "complex64": "C64", "float32": "F32", "uint32": "U32",
+    "int32": "I32", "float16": "F16", "uint16": "U16", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+"""Types by their names in safetensors files, in the order in which arrays lie there: so each is aligned."""
 
 WRITE_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EEXIST,
@@ -53,7 +59,7 @@ class SealedStore:
             temporary = path.with_suffix(".new")
             try:
                 if not (isinstance(sealed, SavedArrays) and _link(sealed.path, temporary)):
-                    write_bytes(temporary, save(_contiguous(sealed.arrays)))
+                    write_arrays(temporary, sealed.arrays)
                 os.replace(temporary, path)
             except OSError:
                 temporary.unlink(missing_ok=True)  # half of it would only fill the disk further
@@ -119,7 +125,7 @@ def write_tree(path: Path, tree: State, store: SealedStore | None = None) -> lis
     writer = _Writer(store)
     plain = writer.split(tree, "")
     if writer.arrays:
-        write_bytes(_named(path, "safetensors"), save(_contiguous(writer.arrays)))
+        write_arrays(_named(path, "safetensors"), writer.arrays)
     write_bytes(_named(path, "json"), json.dumps(plain).encode())
     return writer.sealed
 
@@ -164,8 +170,28 @@ def _is_missing_inside(run: Path, error: OSError) -> bool:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file and make sure that it is on the disk."""
+    _write_pieces(path, [data])
+
+
+def write_arrays(path: Path, arrays: Row) -> None:
+    """Write a safetensors file, byte for byte as its library would, but never with a second copy of all arrays."""
+    order = list(DTYPES)
+    keys = sorted(arrays, key=lambda key: (order.index(arrays[key].dtype.name), key))
+    table, end = {}, 0
+    for key in keys:
+        array, begin = arrays[key], end
+        end += array.nbytes
+        table[key] = {"dtype": DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": [begin, end]}
+    text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    numbers = (_plain(arrays[key]).data for key in keys)
+    _write_pieces(path, chain([len(text).to_bytes(8, "little"), text], numbers))
+
+
+def _write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     with open(path, "wb") as file:
-        file.write(data)
+        for piece in pieces:
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
 
@@ -205,19 +231,25 @@ def delete_any(path: Path) -> None:
 
 def digest_files(folder: Path) -> dict[str, str]:
     """A hash of each file in a folder."""
-    return {file.name: digest_bytes(file.read_bytes()) for file in sorted(folder.iterdir())}
+    return {file.name: _digest_file(file) for file in sorted(folder.iterdir())}
 
 
 def check_file(path: Path, digest: str) -> None:
     """The file is there with the content that was saved; RunError otherwise."""
     if not path.is_file():
         raise RunError(f"{path} is missing.")
-    if digest_bytes(path.read_bytes()) != digest:
+    if _digest_file(path) != digest:
         raise RunError(f"{path} is damaged: its hash is not the saved one.")
 
 
 def digest_bytes(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _digest_file(path: Path) -> str:
+    """The same of a file, which is read piece by piece."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 class _Writer:
@@ -282,9 +314,9 @@ def _link(source: Path, path: Path) -> bool:
     return True
 
 
-def _contiguous(arrays: Row) -> Row:
-    """safetensors writes a buffer as it lies in memory, so every array must be contiguous."""
-    return {key: array if array.flags.c_contiguous else array.copy(order="C") for key, array in arrays.items()}
+def _plain(array: Array) -> Array:
+    """As it must lie in a file: in one stretch, the lowest byte of each number first."""
+    return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
 
 
 def _named(path: Path, ending: str) -> Path:

@@ -28,7 +28,7 @@ def buffer_bytes(config: RunConfig, specs: Specs, measured: Measured) -> Forecas
         forecast_buffer(buffer, expected._replace(rollout_rows=_rows_per_cycle(name, config, specs)))
         for name, buffer in config.buffers.items()
     ]
-    return Forecast(sum(one.memory for one in found), sum(one.disk for one in found))
+    return Forecast(*(sum(sizes) for sizes in zip(*found, strict=True)))
 
 
 def _rows_per_cycle(buffer: str, config: RunConfig, specs: Specs) -> int:
@@ -40,11 +40,26 @@ def _rows_per_cycle(buffer: str, config: RunConfig, specs: Specs) -> int:
 
 
 def disk_bytes(config: RunConfig, algorithm: State, policy: State, buffers: Forecast) -> int:
-    """Checkpoints and policies that are kept at the same time (and one in the making), and rows, which they share."""
+    """Checkpoints and policies that are kept at the same time (and one in the making), and rows, which they share.
+
+    Not shared are annotations, since hardly a chunk of them is the same at two saves, and the chunks that are growing.
+    """
     kept = config.checkpoint.keep_last + 1
     if config.checkpoint.keep_every_steps:
         kept += config.horizon_steps // config.checkpoint.keep_every_steps
-    return kept * array_bytes(algorithm) + (kept + 1) * array_bytes(policy) + max(buffers) + LOG_BYTES
+    rows = int(max(buffers.memory - buffers.each_checkpoint, buffers.disk) * (1 + _dropped_share(config)))
+    each = array_bytes(algorithm) + buffers.each_checkpoint
+    return kept * each + (kept + 1) * array_bytes(policy) + rows + LOG_BYTES
+
+
+def _dropped_share(config: RunConfig) -> float:
+    """Rows that buffers have dropped and checkpoints still name, as a share of the rows that buffers keep."""
+    capacity = min((buffer.capacity for buffer in config.buffers.values() if hasattr(buffer, "capacity")), default=0)
+    if not capacity:
+        return 0.0
+    saved = config.checkpoint
+    steps = config.horizon_steps if saved.keep_every_steps else saved.keep_last * saved.every_steps
+    return max(0, min(steps, config.horizon_steps - capacity)) / capacity
 
 
 def array_bytes(tree: Any) -> int:

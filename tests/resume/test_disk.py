@@ -13,6 +13,7 @@ from reverie.config.build import choose_storage
 from reverie.config.files import read_config
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
+from reverie.core.types import Row
 from reverie.data import columns
 from reverie.runs import storage
 from reverie.runs.folder import RunFolder
@@ -59,17 +60,17 @@ def test_a_resume_may_change_the_storage_and_stays_exact(tmp_path: Path) -> None
 def test_a_disk_that_fills_up_loses_nothing_up_to_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, room = storage.write_bytes, 14
+    write, room = storage.write_arrays, 14
 
-    def write_while_there_is_room(path: Path, data: bytes) -> None:
+    def write_while_there_is_room(path: Path, arrays: Row) -> None:
         nonlocal room
         if path.parent.name == "sealed":
             room -= 1
             if room < 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        write(path, data)
+        write(path, arrays)
 
-    monkeypatch.setattr(storage, "write_bytes", write_while_there_is_room)
+    monkeypatch.setattr(storage, "write_arrays", write_while_there_is_room)
     with pytest.raises(RunError, match="the disk is full") as caught:
         train(DISK, tmp_path / "full", steps=400)
     run = api.find("@last", tmp_path / "full").path

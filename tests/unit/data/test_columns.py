@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -136,6 +138,23 @@ def test_a_loaded_buffer_does_not_share_memory_with_the_saved_one() -> None:
         copy.append(make_row(step))
     assert_holds_own_ids(columns)
     assert columns.state()["chunks"][0] is saved["chunks"][0]
+
+
+def test_a_loaded_buffer_holds_on_to_no_chunk_that_it_read() -> None:
+    read: list[weakref.ref[np.ndarray]] = []
+
+    class FromDisk(Sealed):
+        @property
+        def arrays(self) -> Row:
+            found = {key: array.copy() for key, array in super().arrays.items()}
+            read.extend(weakref.ref(array) for array in found.values())
+            return found
+
+    saved, copy = make_columns(8).state(), make_columns(0)
+    saved["chunks"] = [FromDisk(chunk.name, chunk.arrays) for chunk in saved["chunks"]]
+    copy.load_state(saved)
+    assert len(read) >= 2 * len(copy.keys)
+    assert not any(array() is not None for array in read)
 
 
 def test_clearing_forgets_rows_and_goes_on_counting() -> None:
@@ -273,8 +292,46 @@ def test_annotations_round_trip(steps: int) -> None:
     saved = annotations.state()
     copy.rows.load_state(annotations.rows.state())
     copy.load_state(saved)
-    annotations.write(ids, {"code": ids * 0})  # the saved state is not touched by what comes after
-    assert len(saved["code"]) == len(ids)
+    kept = np.concatenate([chunk.arrays["code"] for chunk in saved["chunks"]])
+    annotations.write(ids, {"code": ids * 0})
+    later = make_annotations(0, "float16")
+    later.rows.load_state(annotations.rows.state())
+    later.load_state(saved)
+    assert later.gather(ids)["code"].tolist() == kept.tolist(), "a saved state is touched by what comes after"
+    assert len(kept) == len(ids)
     assert copy.gather(ids)["code"].tolist() == [i if place % 2 == 0 else 0 for place, i in enumerate(ids)]
     np.testing.assert_array_equal(copy.gather(ids)["latent"], annotations.gather(ids)["latent"])
-    assert copy.state()["latent"].dtype == np.float16
+    assert copy.keys == ["latent", "code"]
+    assert {chunk.arrays["latent"].dtype for chunk in copy.state()["chunks"]} == {np.dtype(np.float16)}
+
+
+def test_a_state_of_annotations_outlives_rows_that_are_dropped() -> None:
+    annotations = make_annotations(12)
+    rows = annotations.rows
+    annotations.write(rows.ids, {"visits": rows.ids + 100})
+    oldest = annotations.state()["chunks"][0]
+    before = contents(oldest)
+    dropped = rows.append(make_row(12))
+    assert dropped is not None
+    annotations.forget(dropped)
+    assert contents(oldest) == before
+
+
+def test_saving_annotations_takes_no_memory() -> None:
+    annotations = make_annotations(8)
+    annotations.write(annotations.rows.ids, {"visits": annotations.rows.ids})
+    saved = annotations.state()
+    assert len(saved["chunks"]) == 3
+    for chunk in saved["chunks"]:
+        assert np.shares_memory(chunk.arrays["visits"], annotations._columns["visits"])
+        assert not chunk.arrays["visits"].flags.writeable
+
+
+def test_annotations_that_were_saved_as_whole_columns_load() -> None:
+    rows = make_columns(14)
+    saved = {"visits": rows.ids + 100, "chunks": np.ones((len(rows), 2), np.float32)}
+    copy = AnnotationColumns(rows, "float32")
+    copy.load_state(saved)
+    found = copy.gather(rows.ids)
+    assert list(found) == ["visits", "chunks"]
+    assert found["visits"].tolist() == saved["visits"].tolist()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 from reverie.core.errors import RunError
@@ -49,6 +51,27 @@ def test_arrays_keep_every_bit(tmp_path: Path, name: str) -> None:
     assert found.shape == ARRAYS[name].shape
     assert found.tobytes() == ARRAYS[name].tobytes()
     found[...] = 0  # what is read may be written to
+
+
+def test_a_file_of_arrays_is_what_the_library_of_its_format_writes(tmp_path: Path) -> None:
+    arrays = {**ARRAYS, **{name: np.arange(3).astype(name) for name in storage.DTYPES}, 'ä"\\\n': GRID}
+    storage.write_arrays(tmp_path / "file", arrays)
+    expected = safetensors.numpy.save({key: array.copy(order="C") for key, array in arrays.items()})
+    assert (tmp_path / "file").read_bytes() == expected
+
+
+def test_numbers_with_their_highest_byte_first_come_back(tmp_path: Path) -> None:
+    assert round_trip(tmp_path, {"a": GRID.astype(">f4")})["a"].tolist() == GRID.tolist()
+
+
+def test_writing_and_hashing_big_arrays_takes_little_memory(tmp_path: Path) -> None:
+    big = np.ones(30_000_000, np.uint8)
+    tracemalloc.start()
+    write_tree(tmp_path / "tree", {"big": big})
+    digests = storage.digest_files(tmp_path)
+    storage.check_file(tmp_path / "tree.safetensors", digests["tree.safetensors"])
+    assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    tracemalloc.stop()
 
 
 def test_everything_else_comes_back_too(tmp_path: Path) -> None:
@@ -162,11 +185,11 @@ def test_arrays_of_another_store_are_not_copied(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_what_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, data: bytes) -> None:
-        path.write_bytes(data[:10])
+    def full(path: Path, arrays: dict[str, np.ndarray]) -> None:
+        path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(storage, "write_bytes", full)
+    monkeypatch.setattr(storage, "write_arrays", full)
     store = SealedStore(tmp_path / "sealed")
     with pytest.raises(OSError, match="No space"):
         store.put(Sealed("chunk", {"obs": GRID}))

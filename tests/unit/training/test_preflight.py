@@ -23,6 +23,7 @@ from reverie.config.schema import RunConfig
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
 from reverie.core.specs import Specs
+from reverie.data.forecast import Forecast
 from reverie.envs.make import make_specs
 from reverie.runs.verify import first_difference
 from reverie.training import machine
@@ -173,6 +174,28 @@ def test_disk_counts_what_is_kept_at_the_same_time() -> None:
     memory = buffer_bytes(config, make_specs(config.env), Measured())
     more = disk_bytes(config, weights, weights, memory) - disk_bytes(config, {}, weights, memory)
     assert more == 4000 * (4 + 1 + 10)
+
+
+def test_disk_counts_annotations_once_for_each_checkpoint_and_rows_once() -> None:
+    config = config_of((*DQN, "buffers.main.capacity=1000", "checkpoint.keep_last=4"))
+    specs = make_specs(config.env)
+    latents = Measured(annotations={"latent": np.zeros((1, 32), np.float32)})
+    plain, noted = (
+        disk_bytes(config, {}, {}, buffer_bytes(config, specs, measured)) for measured in (Measured(), latents)
+    )
+    assert noted - plain == 5 * 128 * 1125  # 1,000 rows and the chunk that is being filled
+
+
+@pytest.mark.parametrize(
+    ("steps", "words", "times"),
+    [(900, (), 1), (1500, (), 1.5), (50_000, (), 5), (50_000, ("checkpoint.keep_every_steps=9000",), 50)],
+    ids=["nothing dropped", "some", "between checkpoints", "all"],
+)
+def test_disk_counts_rows_that_only_checkpoints_still_hold(steps: int, words: tuple[str, ...], times: float) -> None:
+    settings = ("buffers.main.capacity=1000", "checkpoint.every_steps=2000", "checkpoint.keep_last=2", *words)
+    config = config_of((*DQN, *settings), steps=steps)
+    rows = Forecast(1_000_000)
+    assert disk_bytes(config, {}, {}, rows) - disk_bytes(config, {}, {}, Forecast(0)) == 1_000_000 * times
 
 
 def test_time_follows_from_what_was_measured() -> None:
