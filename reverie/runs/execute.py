@@ -12,7 +12,7 @@ from reverie.config.hook_checks import has_update
 from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
-from reverie.core.errors import ReverieError, RunError
+from reverie.core.errors import ConfigError, ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
@@ -222,7 +222,8 @@ class Execution:
             self.console.note(f"Failed: {error.message}")  # whoever catches it shows it
         else:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
-        if self.resume_command not in getattr(error, "fix", ""):
+        # What the config asks for cannot be done: the same run would fail again.
+        if not isinstance(error, ConfigError) and self.resume_command not in getattr(error, "fix", ""):
             kept = "Nothing up to the last checkpoint is lost; go on" if checkpointer.folder.paths() else "Begin again"
             self.console.say(f"{kept} with: {self.resume_command}")
 

@@ -210,6 +210,12 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("train", "CartPole-v1:ppo", "backend.device=cuda:9"), "'cuda:9' is not available here"),
         (("train", "CartPole-v1:ppo", "backend.device=cuda:9", "--dry-run"), "'cuda:9' is not available here"),
         (("train", "CartPole-v1:ppo", "backend.device=cuda:x", "--dry-run"), "'cuda:x' is not the name of a device"),
+        (("train", "Pendulum-v1:dqn", "--dry-run"), "discrete actions"),
+        (("train", "CartPole-v1:qlearning", "--dry-run"), "discrete observations"),
+        (("train", "CartPole-v1:dqn", "algorithm.network.kind=nature", "--dry-run"), "needs an image"),
+        (("train", "CartPole-v1:dqn", "algorithm.network.kind=nature", "--seed", "1,2"), "needs an image"),
+        (("train", "CartPole-v1:dqn", "buffers.main.kind=rollout", "--dry-run"), "Set buffers.main.kind=replay."),
+        (("train", "Taxi-v4:qlearning", "buffers.main.kind=replay", "--dry-run"), "Set buffers.main.kind=rollout."),
         (("train", "CartPole-v1:ppo", "--stpes", "5"), "--stpes"),
         (("config", "show", "CartPole-v1:ppo", "env.num_env=3"), "'num_envs'"),
     ],
@@ -222,6 +228,21 @@ def test_config_errors_name_the_right_word(
     assert expected in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("words", [("CartPole-v1:dqn", "buffers.main.kind=rollout"), ("Pendulum-v1:dqn",)])
+def test_an_agent_that_does_not_fit_leaves_no_run(reverie: Command, tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = reverie("train", *words)
+    assert done.code == 2
+    assert "reverie resume" not in done.err
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_config_that_fails_in_the_run_is_not_advised_to_resume(reverie: Command) -> None:
+    done = reverie("train", *SMALL, *STEPS, "phases.0.hooks.1.update.train_ratio=32")
+    assert done.code == 2
+    assert "train_ratio means nothing" in done.err
+    assert "reverie resume" not in done.out + done.err
 
 
 def test_an_error_in_a_process_of_its_own(tmp_path: Path) -> None:
