@@ -27,7 +27,7 @@ from reverie.core.specs import Specs
 from reverie.core.types import State
 from reverie.data.forecast import ExpectedRows, forecast_buffer, known_extras
 from reverie.data.normaliser import Normaliser
-from reverie.data.offline import check_fits, open_source
+from reverie.data.offline import check_fits, check_holdout, open_source
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
@@ -79,12 +79,16 @@ def check_episodes_end(config: RunConfig) -> None:
 
 
 def check_sources(config: RunConfig) -> None:
-    """Refuse stored data that are not there or are of another env, before there is a folder for the run."""
-    named = [source for buffer in config.buffers.values() if (source := getattr(buffer, "source", None))]
+    """Refuse stored data that are not there, are of another env or too few, before there is a folder for the run."""
+    named = {name: buffer for name, buffer in config.buffers.items() if getattr(buffer, "source", None)}
     specs = make_specs(config.env) if named else None
-    for source in named:
+    for name, buffer in named.items():
         assert specs is not None
-        check_fits(open_source(source), specs, source)
+        text, share = getattr(buffer, "source", ""), getattr(buffer, "holdout", 0.0)
+        source = open_source(text)
+        check_fits(source, specs, text)
+        if share:
+            check_holdout(source, share, f"buffers.{name}.holdout")
 
 
 def check_agent(config: RunConfig) -> None:
