@@ -16,7 +16,7 @@ from reverie.config.presets import Preset, algorithm_names, find_in_folder, find
 from reverie.config.tree import Path, Tree, all_paths, assignments, get, glob, join_path, leaves, put, split_path
 from reverie.config.yaml_text import parse_value
 from reverie.core import registry
-from reverie.core.errors import ConfigError, nearest
+from reverie.core.errors import ConfigError, did_you_mean, nearest
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
@@ -175,16 +175,26 @@ def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Ass
     elif base in registry.kinds("algorithm") or "." in base:
         yield assignments({"algorithm": {"kind": base}}), COMMAND_LINE
     else:
-        known = {*variants, *algorithm_names()}
-        raise ConfigError(
-            f"'{env}' has no variant '{base}'. There are: {', '.join(sorted(known))}.", nearest(base, known)
-        )
+        raise _unknown_variant(env, base, {*variants, *algorithm_names()}, has_file=preset is not None)
     yield [(("env", "id"), env)], COMMAND_LINE
     if preset:
         yield assignments(body), preset.label
         yield assignments(tuned), f"{preset.label} ({variant})"
     if variant not in variants:
         notes.append(f"No tuned values for {variant} on {env}: the algorithm's defaults are used.")
+
+
+def _unknown_variant(env: str, variant: str, known: set[str], has_file: bool) -> ConfigError:
+    """Why nothing is known of a variant: there may not even be such an env."""
+    from reverie.envs.make import find_spec, is_dotted
+
+    if not has_file and not is_dotted(env):
+        try:
+            find_spec(env)
+        except ConfigError as error:
+            return error
+    listed = ", ".join(sorted(known))
+    return ConfigError(f"'{env}' has no variant '{variant}'. There are: {listed}.", did_you_mean(variant, known))
 
 
 def _algorithm_layers(preset: Preset) -> Iterator[tuple[Assignments, str]]:

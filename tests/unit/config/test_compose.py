@@ -90,6 +90,20 @@ def test_an_unknown_variant_is_answered_with_the_known_ones() -> None:
     assert caught.value.exit_code == 2
 
 
+def test_variants_are_listed_once_if_none_is_close() -> None:
+    with pytest.raises(ConfigError, match="has no variant 'zzz'") as caught:
+        compose("Toy-v0:zzz", [])
+    assert str(caught.value).count("slow") == 1
+
+
+def test_an_unknown_variant_of_an_unknown_env_is_an_unknown_env() -> None:
+    with pytest.raises(ConfigError, match="no environment called 'Bandit/Bernouli-v0'") as caught:
+        compose("Bandit/Bernouli-v0:ucb", [])
+    assert "'Bandit/Bernoulli-v0'" in caught.value.fix
+    with pytest.raises(ConfigError, match="'CartPole-v0' has no variant 'ucb'"):
+        compose("CartPole-v0:ucb", [])
+
+
 def test_an_env_without_a_file_gets_the_algorithms_defaults_and_a_note() -> None:
     composed = compose("my_module.MyEnv:toy", [])
     assert composed.tree["env"]["id"] == "my_module.MyEnv"
