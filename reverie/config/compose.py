@@ -13,7 +13,19 @@ from typing import Any
 
 from reverie.config.fields import fill_defaults
 from reverie.config.presets import Preset, algorithm_names, find_in_folder, find_preset, take_variants, variant_names
-from reverie.config.tree import Path, Tree, all_paths, assignments, get, glob, join_path, leaves, put, split_path
+from reverie.config.tree import (
+    Path,
+    Tree,
+    all_paths,
+    assignments,
+    get,
+    glob,
+    join_path,
+    leaves,
+    numbered,
+    put,
+    split_path,
+)
 from reverie.config.yaml_text import parse_value
 from reverie.core import registry
 from reverie.core.errors import ConfigError, did_you_mean, nearest
@@ -50,7 +62,9 @@ class Composed:
         if path[-1] == "kind":
             self._change_kind(path[:-1], value)
         put(self.tree, path, value)
-        self._forget(path)
+        covered = self._forget(path)
+        if isinstance(value, list) and len(covered) > 1:
+            self.notes.append(_replaced(path, source, covered))
         self.sources.update({join_path(leaf): source for leaf, _ in leaves(value, path)})
 
     def _change_kind(self, owner: Path, kind: Any) -> None:
@@ -67,15 +81,15 @@ class Composed:
             self._forget((*owner, key))
         self.notes.append(f"{join_path(owner)}: {old} became {kind}, so {', '.join(dropped)} of {old} no longer hold.")
 
-    def _forget(self, path: Path) -> None:
-        """Remove the sources of what a new value covers."""
+    def _forget(self, path: Path) -> list[str]:
+        """Remove the sources of what a new value covers, and tell which they were, the oldest first."""
         text = join_path(path)
-        for known in list(self.sources):
-            if known == text or known.startswith(text + "."):
-                del self.sources[known]
+        covered = [known for known in self.sources if known == text or known.startswith(text + ".")]
+        return list(dict.fromkeys(self.sources.pop(known) for known in covered))
 
     def _expand(self, path: Path, source: str) -> list[Path]:
         """The keys that a pattern stands for, among all keys of the schema with the kinds chosen so far."""
+        path = numbered(self.tree, path)
         if not any("*" in part for part in path) or path[:2] == METRIC_RULES:
             return [path]
         known = list(all_paths(fill_defaults(self.tree)))
@@ -219,6 +233,11 @@ def _parse_override(word: str) -> Assignments:
     if not key.strip(" ."):
         raise ConfigError(f"'{word}' names no key.", "Write key=value, for example seed=1.")
     return assignments(parse_value(text.strip()), split_path(key.strip()))
+
+
+def _replaced(path: Path, source: str, covered: list[str]) -> str:
+    """A note on a list that is set anew; the first of the sources made the old one, the others changed it."""
+    return f"{join_path(path)}: {source} sets all of it anew, so what {' and '.join(covered[1:])} said no longer holds."
 
 
 def _kinds_first(assignment: tuple[Path, Any]) -> tuple[bool, int]:

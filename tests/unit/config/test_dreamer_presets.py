@@ -42,6 +42,16 @@ def test_values_make_a_valid_run(kind: str) -> None:
     assert config.buffers["main"].capacity >= 100_000  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_go_on_top_of_exploring_first(kind: str) -> None:
+    composed = compose(f"{KINDS[kind][0]}:dreamer", ["explore_first", kind])
+    config, alone = load_config(composed.tree, composed.sources), make(kind)
+    learn, wanted = config.phases[2], alone.phases[1]
+    assert (learn.name, learn.hooks, learn.duration_steps) == (wanted.name, wanted.hooks, wanted.duration_steps)
+    lost = compose(f"{KINDS[kind][0]}:dreamer", [kind, "explore_first"])
+    assert [note for note in lost.notes if f"preset {kind} said no longer holds" in note]
+
+
 def test_sizes_and_debug_go_on_top() -> None:
     algorithm: Any = make("dmc_vision", "size25m").algorithm
     assert algorithm.model.rssm.deter == 3072
