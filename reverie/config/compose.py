@@ -107,10 +107,11 @@ def compose(spec: str, presets_and_overrides: Sequence[str] = ()) -> Composed:
     """Put a run's values together; :func:`reverie.config.validate.load_config` then checks them."""
     env, variant = split_spec(spec)
     composed = Composed()
-    for layer, source in _spec_layers(env, variant, composed.notes):
+    presets = [find_preset(word) for word in presets_and_overrides if "=" not in word]
+    instead = [preset.label for preset in presets if preset.body.pop("untuned", False)]
+    for layer, source in _spec_layers(env, variant, composed.notes, instead):
         composed.apply(layer, source)
-    for name in (word for word in presets_and_overrides if "=" not in word):
-        preset = find_preset(name)
+    for preset in presets:
         composed.apply(assignments(preset.body), preset.label)
     overrides = [word for word in presets_and_overrides if "=" in word]
     composed.apply(override_assignments(overrides), COMMAND_LINE)
@@ -176,8 +177,13 @@ def _source(path: Path, sources: dict[str, str], written: Tree) -> str:
     return DEFAULT
 
 
-def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Assignments, str]]:
-    """The layers that env and variant stand for: the algorithm's file, the env's file, the variant in it."""
+def _spec_layers(
+    env: str, variant: str, notes: list[str], instead: Sequence[str] = ()
+) -> Iterator[tuple[Assignments, str]]:
+    """The layers that env and variant stand for: the algorithm's file, the env's file, the variant in it.
+
+    Its tuned values are left out where presets, ``instead``, have their own for tasks of that kind.
+    """
     preset = find_in_folder("env", env)
     body = dict(preset.body) if preset else {}
     variants = take_variants(body, env)
@@ -193,7 +199,10 @@ def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Ass
     yield [(("env", "id"), env)], COMMAND_LINE
     if preset:
         yield assignments(body), preset.label
+    if preset and not instead:
         yield assignments(tuned), f"{preset.label} ({variant})"
+    elif tuned:
+        notes.append(f"The values of {' and '.join(instead)} stand in for the tuned ones of {env}:{variant}.")
     if variant not in variants:
         notes.append(f"No tuned values for {variant} on {env}: the algorithm's defaults are used.")
 
