@@ -136,6 +136,17 @@ def test_dry_run_trains_nothing(reverie: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_budget_that_ends_before_the_first_update_is_told(reverie: Command, tmp_path: Path) -> None:
+    words = ("train", "CartPole-v1:dqn", "env.vector=sync", "evaluate.final_episodes=0", "--steps", "100")
+    told = "nothing will be learnt: give more --steps"
+    planned = reverie(*words, "--dry-run")
+    assert (planned.code, told in " ".join(planned.out.split())) == (0, True)
+    done = reverie(*words, "preflight.probe=false")
+    assert (done.code, told in " ".join(done.err.split())) == (0, True)
+    assert "Nothing was learnt" in done.err
+    assert "nothing will be learnt" not in reverie(*words[:-1], "20000", "--dry-run").out
+
+
 def test_dry_run_plans_every_seed(reverie: Command) -> None:
     words = ("train", *SMALL, "--steps", "6e2", "--seed", "3,4", "--dry-run")
     text = reverie(*words).out
