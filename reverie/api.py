@@ -63,13 +63,13 @@ def make_config(
     spec: str, presets_and_overrides: Sequence[str] = (), seed: int | None = None, steps: int | None = None
 ) -> RunConfig:
     """The checked config of a new run, with everything ``auto`` decided."""
-    return _make_config(spec, presets_and_overrides, seed, steps)[0]
+    return compose_run(spec, presets_and_overrides, seed, steps)[0]
 
 
-def _make_config(
+def compose_run(
     spec: str, presets_and_overrides: Sequence[str], seed: int | None, steps: int | None
 ) -> tuple[RunConfig, Composed]:
-    """The config, and the values that it was made of with their sources."""
+    """The config, and the values that it was made of, with their sources and what the user should know."""
     from reverie import backend
     from reverie.config.build import check_episodes_end, check_sources, choose_network, choose_storage
     from reverie.config.checks import check_config
@@ -120,7 +120,7 @@ def train(
     from reverie.runs.sources import write_sources
     from reverie.training.preflight import check_start
 
-    config, composed = _make_config(spec, presets_and_overrides, seed, steps)
+    config, composed = compose_run(spec, presets_and_overrides, seed, steps)
     check_start(config, make_specs(config.env))
     weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
     folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
@@ -131,7 +131,8 @@ def train(
     execution = Execution(config, folder, quiet)
     try:
         with lock_run(folder.path):
-            execution.start(notes=(*debug_notes(composed), *(weights.lines() if weights is not None else ())))
+            told = (*composed.notes, *debug_notes(composed), *(weights.lines() if weights is not None else ()))
+            execution.start(notes=told)
     except OutOfMemoryError as error:
         execution = resume_in_smaller_parts(folder, error, quiet)
     except ConfigError:

@@ -151,6 +151,19 @@ def seeded(rng: np.random.Generator) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_weights() -> Iterator[None]:
+    """Networks built in this block have shapes and no memory: it shows whether they can be built, at any size."""
+    global _device, _engine
+    before = _device, _engine
+    _device, _engine = torch.device("meta"), "torch"
+    try:
+        with _device:
+            yield
+    finally:
+        _device, _engine = before
+
+
 def to_tensors(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """A batch of arrays on the device; tensors that are there already stay themselves."""
     return {key: torch.as_tensor(value, device=_device) for key, value in batch.items()}

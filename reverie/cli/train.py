@@ -99,9 +99,10 @@ def _train_many(order: Order, seeds: list[int], jobs: int) -> None:
     """A process per seed: a crash of one leaves the others alone, and each run is what it would be by itself."""
     from reverie.api import make_config
     from reverie.cli.seeds import SeedRuns
+    from reverie.config.build import check_agent
     from reverie.core.errors import TrainingError
 
-    make_config(order.spec, order.words, seeds[0], order.steps)  # complain once, before anything starts
+    check_agent(make_config(order.spec, order.words, seeds[0], order.steps))  # complain once, before anything starts
     runs = SeedRuns(_command(order), jobs, is_silent=order.quiet or order.as_json)
     results, exit_code = runs.train(seeds)
     if order.as_json:
@@ -123,19 +124,23 @@ def _command(order: Order) -> list[str]:
 
 def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int | None, as_json: bool) -> None:
     """One plan per seed; as JSON a single one is an object and several are a list, like the results of training."""
-    from reverie.api import make_config
+    from reverie.api import compose_run
+    from reverie.config.build import check_agent
     from reverie.envs.make import make_specs
     from reverie.training.plan import make_plan, plan_lines
     from reverie.training.preflight import examine_config, report_lines, to_json
 
-    configs = [make_config(spec, words, seed, steps) for seed in seeds]
-    facts = [examine_config(config, make_specs(config.env)) for config in configs]
-    plans = [{**make_plan(config), "preflight": to_json(known)} for config, known in zip(configs, facts, strict=True)]
+    plans, texts = [], []
+    for seed in seeds:
+        config, composed = compose_run(spec, words, seed, steps)
+        check_agent(config)
+        facts = examine_config(config, make_specs(config.env))
+        plans.append({**make_plan(config), "notes": composed.notes, "preflight": to_json(facts)})
+        texts.append("\n".join([*plan_lines(plans[-1]), *composed.notes, *report_lines(facts)]))
     if as_json:
         typer.echo(json.dumps(plans if len(plans) > 1 else plans[0]))
     else:
-        texts = ([*plan_lines(plan), *report_lines(known)] for plan, known in zip(plans, facts, strict=True))
-        typer.echo("\n\n".join("\n".join(lines) for lines in texts))
+        typer.echo("\n\n".join(texts))
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -20,13 +20,14 @@ from reverie.core import registry
 from reverie.core.config import ComponentConfig
 from reverie.core.contracts import Algorithm, Buffer, Controller, Vector
 from reverie.core.counters import Counters
-from reverie.core.errors import ConfigError
+from reverie.core.errors import ConfigError, ReverieError
+from reverie.core.reads import Read
 from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import State
 from reverie.data.forecast import ExpectedRows, forecast_buffer, known_extras
 from reverie.data.normaliser import Normaliser
-from reverie.data.offline import check_fits, open_source
+from reverie.data.offline import check_fits, check_holdout, open_source
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
@@ -78,12 +79,50 @@ def check_episodes_end(config: RunConfig) -> None:
 
 
 def check_sources(config: RunConfig) -> None:
-    """Refuse stored data that are not there or are of another env, before there is a folder for the run."""
-    named = [source for buffer in config.buffers.values() if (source := getattr(buffer, "source", None))]
+    """Refuse stored data that are not there, are of another env or too few, before there is a folder for the run."""
+    named = {name: buffer for name, buffer in config.buffers.items() if getattr(buffer, "source", None)}
     specs = make_specs(config.env) if named else None
-    for source in named:
+    for name, buffer in named.items():
         assert specs is not None
-        check_fits(open_source(source), specs, source)
+        text, share = getattr(buffer, "source", ""), getattr(buffer, "holdout", 0.0)
+        source = open_source(text)
+        check_fits(source, specs, text)
+        if share:
+            check_holdout(source, share, f"buffers.{name}.holdout")
+
+
+def check_agent(config: RunConfig) -> None:
+    """Refuse an agent that does not fit the env or its buffers; it is made without weights, however big it is."""
+    specs = make_specs(config.env)
+    try:
+        with backend.without_weights():
+            algorithm = _make_algorithm(config, specs, Streams(config.seed))
+    except ReverieError:
+        raise
+    except Exception:  # a class of one's own that looks at its weights: the run itself shows whether it can be made
+        return
+    check_reads(config, algorithm.reads)
+
+
+def check_reads(config: RunConfig, reads: Mapping[str, Read]) -> None:
+    """Refuse phases whose buffer cannot serve what their hooks read."""
+    phases = flatten_phases(config.phases)
+    used = [(phase.buffer, hook.name) for phase in phases for hook in phase.hooks if hook.name in reads]
+    for name, hook in dict.fromkeys(used):
+        kind, read = config.buffers[name].kind, type(reads[hook])
+        if _serves(kind, read):
+            continue
+        able = [other for other in registry.kinds("buffer") if _serves(other, read)]
+        raise ConfigError(
+            f"{config.algorithm.kind} cannot learn from buffers.{name}.kind={kind}: its hook {hook} reads "
+            f"{read.__name__}, which that does not serve.",
+            f"Set buffers.{name}.kind={' or '.join(able)}." if able else "Choose another algorithm.",
+        )
+
+
+def _serves(kind: str, read: type[Read]) -> bool:
+    """Whether a buffer answers such reads; one that does not say which may answer any."""
+    return read in getattr(registry.load("buffer", kind), "serves", (read,))
 
 
 def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:
@@ -97,6 +136,7 @@ def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None
     streams = Streams(config.seed)
     counters = Counters(horizon_steps=config.horizon_steps)
     algorithm = _make_algorithm(config, specs, streams)
+    check_reads(config, algorithm.reads)
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
     policy = Policy(algorithm, normaliser, specs)
     recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from reverie.config.data_checks import check_order_of_data
 from reverie.config.fields import networks_of
-from reverie.config.hook_checks import ORCHESTRATED, Findings, check_hook, check_interval, has_hook, has_update
+from reverie.config.hook_checks import Findings, check_hook, check_interval, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
 from reverie.config.schema import RunConfig
 from reverie.config.tree import leaves
@@ -26,7 +27,7 @@ KEPT = ("algorithm", "buffer", "normaliser", "episodes")
 def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) -> None:
     """Raise one ConfigError with everything that does not fit together."""
     findings = [
-        *_check_phases(config), *_check_order_of_data(config), *_check_early_stop(config), *_check_priorities(config),
+        *_check_phases(config), *check_order_of_data(config), *_check_early_stop(config), *_check_priorities(config),
         *_check_memory(config), *_check_holdout(config), *_check_precision(config),
     ]  # fmt: skip
     if findings:
@@ -140,24 +141,6 @@ def _check_until(place: _Place) -> Findings:
         yield key, f"no metric is called '{metric}'", fix
     elif not has_hook(place.phase, group):
         yield key, f"the phase has no hook '{group}' to record '{metric}'", f"Add the hook '{group}'."
-
-
-def _check_order_of_data(config: RunConfig) -> Findings:
-    """An update needs an earlier collect into its buffer, in this cycle or in an earlier phase."""
-    filled = {name for name, buffer in config.buffers.items() if getattr(buffer, "source", None)}
-    for place in _places(config.phases):
-        phase = place.phase
-        for index, hook in enumerate(phase.hooks):
-            if hook.name == "collect":
-                filled.add(phase.buffer)
-            elif hook.name not in ORCHESTRATED and phase.buffer not in filled:
-                what = f"{hook.name} comes before there can be data in buffer '{phase.buffer}'"
-                fix = "Put a collect hook before it, or a phase that fills the buffer before this one."
-                if phase.type == "offline":
-                    fix = f"Name stored data: buffers.{phase.buffer}.source=DIR; reverie data export makes some."
-                yield f"{place.key}.hooks.{index}.{hook.name}", what, fix
-        if "buffer" not in phase.keep:
-            filled.discard(phase.buffer)
 
 
 def _check_holdout(config: RunConfig) -> Findings:

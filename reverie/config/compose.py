@@ -13,10 +13,22 @@ from typing import Any
 
 from reverie.config.fields import fill_defaults
 from reverie.config.presets import Preset, algorithm_names, find_in_folder, find_preset, take_variants, variant_names
-from reverie.config.tree import Path, Tree, all_paths, assignments, get, glob, join_path, leaves, put, split_path
+from reverie.config.tree import (
+    Path,
+    Tree,
+    all_paths,
+    assignments,
+    get,
+    glob,
+    join_path,
+    leaves,
+    numbered,
+    put,
+    split_path,
+)
 from reverie.config.yaml_text import parse_value
 from reverie.core import registry
-from reverie.core.errors import ConfigError, nearest
+from reverie.core.errors import ConfigError, did_you_mean, nearest
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
@@ -50,7 +62,9 @@ class Composed:
         if path[-1] == "kind":
             self._change_kind(path[:-1], value)
         put(self.tree, path, value)
-        self._forget(path)
+        covered = self._forget(path)
+        if isinstance(value, list) and len(covered) > 1:
+            self.notes.append(_replaced(path, source, covered))
         self.sources.update({join_path(leaf): source for leaf, _ in leaves(value, path)})
 
     def _change_kind(self, owner: Path, kind: Any) -> None:
@@ -67,15 +81,15 @@ class Composed:
             self._forget((*owner, key))
         self.notes.append(f"{join_path(owner)}: {old} became {kind}, so {', '.join(dropped)} of {old} no longer hold.")
 
-    def _forget(self, path: Path) -> None:
-        """Remove the sources of what a new value covers."""
+    def _forget(self, path: Path) -> list[str]:
+        """Remove the sources of what a new value covers, and tell which they were, the oldest first."""
         text = join_path(path)
-        for known in list(self.sources):
-            if known == text or known.startswith(text + "."):
-                del self.sources[known]
+        covered = [known for known in self.sources if known == text or known.startswith(text + ".")]
+        return list(dict.fromkeys(self.sources.pop(known) for known in covered))
 
     def _expand(self, path: Path, source: str) -> list[Path]:
         """The keys that a pattern stands for, among all keys of the schema with the kinds chosen so far."""
+        path = numbered(self.tree, path)
         if not any("*" in part for part in path) or path[:2] == METRIC_RULES:
             return [path]
         known = list(all_paths(fill_defaults(self.tree)))
@@ -93,10 +107,11 @@ def compose(spec: str, presets_and_overrides: Sequence[str] = ()) -> Composed:
     """Put a run's values together; :func:`reverie.config.validate.load_config` then checks them."""
     env, variant = split_spec(spec)
     composed = Composed()
-    for layer, source in _spec_layers(env, variant, composed.notes):
+    presets = [find_preset(word) for word in presets_and_overrides if "=" not in word]
+    instead = [preset.label for preset in presets if preset.body.pop("untuned", False)]
+    for layer, source in _spec_layers(env, variant, composed.notes, instead):
         composed.apply(layer, source)
-    for name in (word for word in presets_and_overrides if "=" not in word):
-        preset = find_preset(name)
+    for preset in presets:
         composed.apply(assignments(preset.body), preset.label)
     overrides = [word for word in presets_and_overrides if "=" in word]
     composed.apply(override_assignments(overrides), COMMAND_LINE)
@@ -162,8 +177,13 @@ def _source(path: Path, sources: dict[str, str], written: Tree) -> str:
     return DEFAULT
 
 
-def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Assignments, str]]:
-    """The layers that env and variant stand for: the algorithm's file, the env's file, the variant in it."""
+def _spec_layers(
+    env: str, variant: str, notes: list[str], instead: Sequence[str] = ()
+) -> Iterator[tuple[Assignments, str]]:
+    """The layers that env and variant stand for: the algorithm's file, the env's file, the variant in it.
+
+    Its tuned values are left out where presets, ``instead``, have their own for tasks of that kind.
+    """
     preset = find_in_folder("env", env)
     body = dict(preset.body) if preset else {}
     variants = take_variants(body, env)
@@ -175,16 +195,29 @@ def _spec_layers(env: str, variant: str, notes: list[str]) -> Iterator[tuple[Ass
     elif base in registry.kinds("algorithm") or "." in base:
         yield assignments({"algorithm": {"kind": base}}), COMMAND_LINE
     else:
-        known = {*variants, *algorithm_names()}
-        raise ConfigError(
-            f"'{env}' has no variant '{base}'. There are: {', '.join(sorted(known))}.", nearest(base, known)
-        )
+        raise _unknown_variant(env, base, {*variants, *algorithm_names()}, has_file=preset is not None)
     yield [(("env", "id"), env)], COMMAND_LINE
     if preset:
         yield assignments(body), preset.label
+    if preset and not instead:
         yield assignments(tuned), f"{preset.label} ({variant})"
+    elif tuned:
+        notes.append(f"The values of {' and '.join(instead)} stand in for the tuned ones of {env}:{variant}.")
     if variant not in variants:
         notes.append(f"No tuned values for {variant} on {env}: the algorithm's defaults are used.")
+
+
+def _unknown_variant(env: str, variant: str, known: set[str], has_file: bool) -> ConfigError:
+    """Why nothing is known of a variant: there may not even be such an env."""
+    from reverie.envs.make import find_spec, is_dotted
+
+    if not has_file and not is_dotted(env):
+        try:
+            find_spec(env)
+        except ConfigError as error:
+            return error
+    listed = ", ".join(sorted(known))
+    return ConfigError(f"'{env}' has no variant '{variant}'. There are: {listed}.", did_you_mean(variant, known))
 
 
 def _algorithm_layers(preset: Preset) -> Iterator[tuple[Assignments, str]]:
@@ -209,6 +242,11 @@ def _parse_override(word: str) -> Assignments:
     if not key.strip(" ."):
         raise ConfigError(f"'{word}' names no key.", "Write key=value, for example seed=1.")
     return assignments(parse_value(text.strip()), split_path(key.strip()))
+
+
+def _replaced(path: Path, source: str, covered: list[str]) -> str:
+    """A note on a list that is set anew; the first of the sources made the old one, the others changed it."""
+    return f"{join_path(path)}: {source} sets all of it anew, so what {' and '.join(covered[1:])} said no longer holds."
 
 
 def _kinds_first(assignment: tuple[Path, Any]) -> tuple[bool, int]:

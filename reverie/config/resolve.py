@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reverie.config.fields import fill_defaults
+from reverie.config.hook_checks import has_hook, has_update
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree, join_path, leaves, put
 from reverie.config.validate import load_config, load_part
@@ -79,7 +80,7 @@ def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tre
     tree = copy.deepcopy(fill_defaults(tree))
     budget = step_budget(config.phases)
     tree["horizon_steps"] = config.horizon_steps or budget
-    _expand_schedules(tree)
+    _expand_schedules(tree, config.phases)
     _settle_annealing(tree)
     tree["log"]["every_steps"] = config.log.every_steps or round_up(max(1, budget // LOG_LINES))
     tree["checkpoint"]["every_steps"] = config.checkpoint.every_steps or round_up(max(1, budget // CHECKPOINTS))
@@ -159,12 +160,16 @@ def _steps_of(phase: Tree) -> int:
     return int(phase.get("duration_steps") or 0)
 
 
-def _expand_schedules(tree: Tree) -> None:
+def _expand_schedules(tree: Tree, phases: tuple[Phase, ...]) -> None:
     """Write ``lin_x`` out with the run's horizon; what an env is given stays as it is."""
-    horizon = tree["horizon_steps"]
+    flat = list(flatten_phases(phases))
+    learns, collects = any(map(has_update, flat)), any(has_hook(phase, "collect") for phase in flat)
+    horizon = tree["horizon_steps"] if learns or collects else 1  # a run that only evaluates stays where lines begin
     for path, value in list(leaves(tree)):
         if path[0] == "env" or not isinstance(value, str) or not LINEAR.match(value):
             continue
+        if learns and not collects:
+            raise _no_steps(path, value)
         if not horizon:
             raise _no_horizon(path, value)
         put(tree, path, expand_linear(value, horizon))
@@ -178,6 +183,13 @@ def _settle_annealing(tree: Tree) -> None:
     for path, value in list(leaves(tree["buffers"], ("buffers",))):
         if path[-1] == "beta_rows" and value is None:
             put(tree, path, max(1, tree["horizon_steps"]))
+
+
+def _no_steps(path: Path, value: str) -> ConfigError:
+    return ConfigError(
+        f"{join_path(path)} = {value} falls with the run's env steps, but no phase makes any.",
+        f"Write a constant: {join_path(path)}={value.removeprefix('lin_')}",
+    )
 
 
 def _no_horizon(path: Path, value: Any) -> ConfigError:

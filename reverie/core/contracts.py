@@ -70,7 +70,10 @@ class Vector(Stateful, Protocol):
 
 
 class Buffer(Stateful, Protocol):
-    """Keeps rows and serves reads."""
+    """Keeps rows and serves reads.
+
+    Optional: ``serves``, the kinds of reads that it can answer, so that a run with another is refused before it begins.
+    """
 
     def add(self, row: Row) -> None:
         """Store one completed row of every env: what arrived, the action and the extras."""

@@ -38,11 +38,16 @@ class OutOfMemoryError(TrainingError):
     """An update needs more memory than there is."""
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that names the closest known words, if any is close."""
+    close = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+    return "Did you mean " + " or ".join(f"'{word}'" for word in close) + "?" if close else ""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence that names the closest known words, or lists them when none is close."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    if close:
-        return "Did you mean " + " or ".join(f"'{word}'" for word in close) + "?"
+    if sentence := did_you_mean(name, known):
+        return sentence
     shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
     return f"Known: {shown}." if shown else ""

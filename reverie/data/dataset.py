@@ -42,6 +42,10 @@ class Dataset:
     stacked: dict[str, int] = field(default_factory=dict)
     """Observations that are stored as single frames, and how many make a stack."""
 
+    @property
+    def num_episodes(self) -> int:
+        return int(self.summary["episodes"])
+
     def episodes(self) -> Iterator[Row]:
         """All episodes in order, with whole stacks."""
         store, cutter = SealedStore(self.folder), EpisodeCutter(1)

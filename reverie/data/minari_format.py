@@ -69,6 +69,10 @@ class MinariSource:
         space.action_space = self._dataset.spec.action_space
         return read_specs(space)
 
+    @property
+    def num_episodes(self) -> int:
+        return int(self._dataset.total_episodes)
+
     def episodes(self) -> Iterator[Row]:
         specs, spec = self.specs, self._dataset.spec
         for episode in self._dataset.iterate_episodes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +24,9 @@ class Source(Protocol):
 
     @property
     def specs(self) -> Specs: ...
+
+    @property
+    def num_episodes(self) -> int: ...
 
     def episodes(self) -> Iterator[Row]: ...
 
@@ -82,7 +86,27 @@ def read_episodes(text: str, specs: Specs, share: float, held_out: bool) -> Iter
 
 def is_held_out(number: int, share: float) -> bool:
     """Whether an episode is kept from training. It follows from its number, so that all runs hold out the same."""
-    return derive_seed("holdout", number) < share * (1 << 31)
+    return _place(number) < share
+
+
+def check_holdout(source: Source, share: float, key: str) -> None:
+    """Refuse a share of few episodes that catches none of them, or all."""
+    places = sorted(map(_place, range(source.num_episodes)))
+    held_out = sum(place < share for place in places)
+    if 0 < held_out < len(places):
+        return
+    enough = f"{math.floor(100 * places[0]) / 100 + 0.01:.2f} or more"
+    if held_out:
+        enough = f"{math.floor(100 * places[-1]) / 100:.2f} or less"
+    raise ConfigError(
+        f"{held_out} of {len(places)} episodes are held out with {key}={share}.",
+        f"Set {key}={enough}, or store more episodes." if len(places) > 1 else "Store more episodes.",
+    )
+
+
+def _place(number: int) -> float:
+    """Where an episode lies between 0 and 1: shares above that hold it out."""
+    return derive_seed("holdout", number) / (1 << 31)
 
 
 def _describe(spec: object) -> str:

@@ -64,6 +64,8 @@ class Usage:
 class ReplayBuffer:
     """Keeps the newest rows and serves transitions and windows."""
 
+    serves = (Transitions, Window)
+
     class Config(ComponentConfig):
         """How much is kept, and in which form."""
 

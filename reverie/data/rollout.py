@@ -38,6 +38,8 @@ class Spans(NamedTuple):
 class RolloutBuffer:
     """Keeps rows until they are read once."""
 
+    serves = (Rollout, Episodes)
+
     class Config(ComponentConfig):
         """A rollout buffer has nothing to set."""
 
@@ -70,7 +72,7 @@ class RolloutBuffer:
 
     def sample(self, read: Read, arriving: Row, rng: np.random.Generator) -> Row:
         """Everything as (N, T + 1) with ``arriving`` as the last column, or finished episodes as (E, T)."""
-        if not isinstance(read, (Rollout, Episodes)):
+        if not isinstance(read, self.serves):
             raise ConfigError(
                 f"A rollout buffer cannot serve the read {type(read).__name__}: it forgets what was read.",
                 "Give the phase a replay buffer, or choose an algorithm that reads Rollout or Episodes.",

@@ -28,7 +28,7 @@ def truncated_normal(weight: Tensor, fan_in: int, scale: float = 1.0) -> None:
 
 def make_linear(inputs: int, outputs: int, scale: float = 1.0) -> Linear:
     """A linear layer whose first outputs are of the size ``scale``; 0 starts it at zero."""
-    layer: Linear = nn.utils.skip_init(Linear, inputs, outputs)
+    layer: Linear = nn.utils.skip_init(Linear, inputs, outputs, device=torch.get_default_device())
     truncated_normal(layer.weight, inputs, scale)
     nn.init.zeros_(layer.bias)
     return layer

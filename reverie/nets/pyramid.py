@@ -135,8 +135,9 @@ class TransposedDoubling(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
         super().__init__()
         layer = nn.utils.skip_init(
-            nn.ConvTranspose2d, inputs, outputs, kernel, 2, padding=kernel // 2, output_padding=1
-        )
+            nn.ConvTranspose2d, inputs, outputs, kernel, 2, padding=kernel // 2, output_padding=1,
+            device=torch.get_default_device(),
+        )  # fmt: skip
         truncated_normal(layer.weight, inputs * kernel**2)
         nn.init.zeros_(layer.bias)
         self.layer = layer.to(memory_format=torch.channels_last)
@@ -157,7 +158,8 @@ def _fold_matrix(kernel: int) -> Tensor:
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Conv2d:
-    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, stride, padding=kernel // 2)
+    device = torch.get_default_device()
+    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, stride, padding=kernel // 2, device=device)
     truncated_normal(layer.weight, inputs * kernel**2)
     nn.init.zeros_(layer.bias)
     return layer.to(memory_format=torch.channels_last)

@@ -8,11 +8,11 @@ from functools import partial
 
 from reverie.config.build import build, build_evaluator
 from reverie.config.files import config_to_tree
-from reverie.config.hook_checks import has_update
+from reverie.config.hook_checks import has_hook, has_update
 from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
-from reverie.core.errors import ReverieError, RunError
+from reverie.core.errors import ConfigError, ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
@@ -191,7 +191,10 @@ class Execution:
     def _finish(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
         """The last line of metrics, the last evaluation and the final policy; a stop leaves them to a resume."""
         session = orchestrator.session
-        if not session.counters.updates and any(has_update(phase) for phase in flatten_phases(self.config.phases)):
+        # A short budget may have cut off the phases that learn, so collecting counts as the wish to.
+        phases = flatten_phases(self.config.phases)
+        is_to_learn = any(has_update(phase) or has_hook(phase, "collect") for phase in phases)
+        if is_to_learn and not session.counters.updates:
             text = "Nothing was learnt: the budget ended before the first update. Give more --steps."
             session.recorder.alert("warning", "no_updates", text)
         session.recorder.flush(orchestrator.machine())
@@ -222,7 +225,8 @@ class Execution:
             self.console.note(f"Failed: {error.message}")  # whoever catches it shows it
         else:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
-        if self.resume_command not in getattr(error, "fix", ""):
+        # What the config asks for cannot be done: the same run would fail again.
+        if not isinstance(error, ConfigError) and self.resume_command not in getattr(error, "fix", ""):
             kept = "Nothing up to the last checkpoint is lost; go on" if checkpointer.folder.paths() else "Begin again"
             self.console.say(f"{kept} with: {self.resume_command}")
 

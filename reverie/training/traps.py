@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from reverie.config.compose import compose
+from reverie.config.hook_checks import has_hook, has_update
 from reverie.config.schema import RunConfig
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
@@ -14,7 +15,7 @@ from reverie.core.specs import Specs
 from reverie.envs.make import make_env
 from reverie.training.forecast import Duration
 from reverie.training.machine import size_text
-from reverie.training.phases import Hook
+from reverie.training.phases import Hook, flatten_phases
 from reverie.training.probe import Measured, learning_phase
 
 LARGE_OBSERVATION = 100.0
@@ -83,6 +84,14 @@ def large_observations(facts: Facts) -> str | None:
     return f"observations reach {largest:.3g} and are not normalised: set normaliser.observation=rolling"
 
 
+def no_updates(facts: Facts) -> str | None:
+    """A short budget ends with the prefill; what comes after it is not even planned."""
+    phases = list(flatten_phases(facts.config.phases))
+    if any(map(has_update, phases)) or not any(has_hook(phase, "collect") for phase in phases):
+        return None
+    return "no phase of this budget makes an update, so nothing will be learnt: give more --steps"
+
+
 def unusual_updates(facts: Facts) -> str | None:
     own, usual = update_rate(facts.config, facts.measured), preset_rate(facts.config, facts.measured)
     if own is None or usual is None or 1 / FAR < own / usual < FAR:
@@ -134,7 +143,7 @@ def no_pictures(facts: Facts) -> str | None:
 
 
 TRAPS: tuple[Callable[[Facts], str | None], ...] = (
-    much_memory, little_disk, no_time_limit, large_observations, unusual_updates, twice_exploring,
+    no_updates, much_memory, little_disk, no_time_limit, large_observations, unusual_updates, twice_exploring,
     tiny_network_on_gpu, long_evaluations, no_pictures,
 )  # fmt: skip
 

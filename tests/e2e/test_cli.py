@@ -136,6 +136,17 @@ def test_dry_run_trains_nothing(reverie: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_budget_that_ends_before_the_first_update_is_told(reverie: Command, tmp_path: Path) -> None:
+    words = ("train", "CartPole-v1:dqn", "env.vector=sync", "evaluate.final_episodes=0", "--steps", "100")
+    told = "nothing will be learnt: give more --steps"
+    planned = reverie(*words, "--dry-run")
+    assert (planned.code, told in " ".join(planned.out.split())) == (0, True)
+    done = reverie(*words, "preflight.probe=false")
+    assert (done.code, told in " ".join(done.err.split())) == (0, True)
+    assert "Nothing was learnt" in done.err
+    assert "nothing will be learnt" not in reverie(*words[:-1], "20000", "--dry-run").out
+
+
 def test_dry_run_plans_every_seed(reverie: Command) -> None:
     words = ("train", *SMALL, "--steps", "6e2", "--seed", "3,4", "--dry-run")
     text = reverie(*words).out
@@ -222,6 +233,12 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("train", "CartPole-v1:ppo", "backend.device=cuda:9"), "'cuda:9' is not available here"),
         (("train", "CartPole-v1:ppo", "backend.device=cuda:9", "--dry-run"), "'cuda:9' is not available here"),
         (("train", "CartPole-v1:ppo", "backend.device=cuda:x", "--dry-run"), "'cuda:x' is not the name of a device"),
+        (("train", "Pendulum-v1:dqn", "--dry-run"), "discrete actions"),
+        (("train", "CartPole-v1:qlearning", "--dry-run"), "discrete observations"),
+        (("train", "CartPole-v1:dqn", "algorithm.network.kind=nature", "--dry-run"), "needs an image"),
+        (("train", "CartPole-v1:dqn", "algorithm.network.kind=nature", "--seed", "1,2"), "needs an image"),
+        (("train", "CartPole-v1:dqn", "buffers.main.kind=rollout", "--dry-run"), "Set buffers.main.kind=replay."),
+        (("train", "Taxi-v4:qlearning", "buffers.main.kind=replay", "--dry-run"), "Set buffers.main.kind=rollout."),
         (("train", "CartPole-v1:ppo", "--stpes", "5"), "--stpes"),
         (("config", "show", "CartPole-v1:ppo", "env.num_env=3"), "'num_envs'"),
     ],
@@ -234,6 +251,21 @@ def test_config_errors_name_the_right_word(
     assert expected in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("words", [("CartPole-v1:dqn", "buffers.main.kind=rollout"), ("Pendulum-v1:dqn",)])
+def test_an_agent_that_does_not_fit_leaves_no_run(reverie: Command, tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = reverie("train", *words)
+    assert done.code == 2
+    assert "reverie resume" not in done.err
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_config_that_fails_in_the_run_is_not_advised_to_resume(reverie: Command) -> None:
+    done = reverie("train", *SMALL, *STEPS, "phases.0.hooks.1.update.train_ratio=32")
+    assert done.code == 2
+    assert "train_ratio means nothing" in done.err
+    assert "reverie resume" not in done.out + done.err
 
 
 def test_an_error_in_a_process_of_its_own(tmp_path: Path) -> None:

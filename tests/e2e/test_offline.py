@@ -127,6 +127,13 @@ def test_what_cannot_work_is_refused_before_a_run_is_made(words: list[str], comp
         api.make_config("CartPole-v1:dqn", words)
 
 
+def test_too_few_episodes_to_hold_one_out_are_told_before_a_run_is_made(tmp_path: Path) -> None:
+    source = api.record_data("CartPole-v1", tmp_path / "data", 4, random=True)
+    words = ["offline", f"buffers.main.source={source}", "buffers.main.holdout=0.05", "buffers.main.min_rows=1"]
+    with pytest.raises(ConfigError, match="0 of 4 episodes are held out"):
+        api.make_config("CartPole-v1:dqn", words)
+
+
 def test_a_run_without_replay_is_told_to_record(tmp_path: Path) -> None:
     words = ("CartPole-v1:ppo", "env.num_envs=2", "env.vector=sync", "phases.0.hooks.0.collect.rows=64")
     run = train((*words, "algorithm.epochs=1", "evaluate.final_episodes=1"), tmp_path / "runs", steps=64)

@@ -100,7 +100,7 @@ def test_exploring_first_and_then_the_task(tmp_path: Path) -> None:
     explored = [line for line in lines if line["phase"] == "explore"]
     assert any("update_world_model/loss_reconstruction" in line for line in explored)
     assert not any(key.startswith("update/") for line in explored for key in line)
-    assert any("update/loss_policy" in line for line in lines if line["phase"] == "task")
+    assert any("update/loss_policy" in line for line in lines if line["phase"] == "learn")
 
 
 ONCE = ("phases.0.hooks.0.evaluate.episodes=3", "evaluate.final_episodes=0")

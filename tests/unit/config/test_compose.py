@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reverie.config.compose import compose, split_spec
-from reverie.config.tree import get, split_path
+from reverie.config.tree import get, leaves, split_path
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import ConfigError
@@ -88,6 +88,55 @@ def test_an_unknown_variant_is_answered_with_the_known_ones() -> None:
     assert "'toy'" in caught.value.fix
     assert "slow" in caught.value.message
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("phases.learn.duration_steps", ("phases", "1", "duration_steps")),
+        ("phases.learn.hooks.collect.rows", ("phases", "1", "hooks", "0", "collect", "rows")),
+        ("phases.learn.hooks.update.updates", ("phases", "1", "hooks", "1", "update", "updates")),
+        ("phases.learn.hooks.1.update.updates", ("phases", "1", "hooks", "1", "update", "updates")),
+        ("phases.prefill.hooks.*.*.rows", ("phases", "0", "hooks", "0", "collect", "rows")),
+        ("phases.prefill.hooks.**.rows", ("phases", "0", "hooks", "0", "collect", "rows")),
+    ],
+)
+def test_phases_and_hooks_may_be_called_by_their_names(key: str, value: tuple[str, ...]) -> None:
+    composed = compose("Toy-v0:toy", ["two", f"{key}=77"])
+    assert get(composed.tree, value) == 77
+    assert composed.sources[".".join(value)] == "command line"
+    changed = [path for path, leaf in leaves(composed.tree) if leaf == 77]
+    assert changed == [value]
+
+
+def test_names_that_are_not_there_or_not_unique_are_told() -> None:
+    with pytest.raises(ConfigError, match="'lern' is not an entry") as caught:
+        compose("Toy-v0:toy", ["two", "phases.lern.duration_steps=1"])
+    assert "Their names: prefill, learn." in caught.value.fix
+    with pytest.raises(ConfigError, match="could be several entries called 'update'") as caught:
+        compose("Toy-v0:toy", ["two", "phases.1.hooks=[update, {update: {}}]", "phases.learn.hooks.update.updates=1"])
+    assert "phases.1.hooks.0 or phases.1.hooks.1" in caught.value.fix
+
+
+def test_a_list_that_is_set_anew_says_what_is_lost() -> None:
+    (note,) = compose("Toy-v0:toy", ["two"]).notes
+    assert note.startswith("phases: preset two sets all of it anew, so what ")
+    assert "env/Toy-v0.yaml (toy) said no longer holds." in note
+    assert compose("Toy-v0:plain", ["two"]).notes == []
+
+
+def test_variants_are_listed_once_if_none_is_close() -> None:
+    with pytest.raises(ConfigError, match="has no variant 'zzz'") as caught:
+        compose("Toy-v0:zzz", [])
+    assert str(caught.value).count("slow") == 1
+
+
+def test_an_unknown_variant_of_an_unknown_env_is_an_unknown_env() -> None:
+    with pytest.raises(ConfigError, match="no environment called 'Bandit/Bernouli-v0'") as caught:
+        compose("Bandit/Bernouli-v0:ucb", [])
+    assert "'Bandit/Bernoulli-v0'" in caught.value.fix
+    with pytest.raises(ConfigError, match="'CartPole-v0' has no variant 'ucb'"):
+        compose("CartPole-v0:ucb", [])
 
 
 def test_an_env_without_a_file_gets_the_algorithms_defaults_and_a_note() -> None:

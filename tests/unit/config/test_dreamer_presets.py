@@ -43,6 +43,56 @@ def test_values_make_a_valid_run(kind: str) -> None:
     assert config.buffers["main"].capacity >= 100_000  # type: ignore[attr-defined]
 
 
+TUNED = sorted(
+    f"{env}:{variant}"
+    for env in presets.env_names()
+    for variant in presets.variant_names(env)
+    if variant.startswith("dreamer")
+)
+
+
+def test_there_are_tuned_values_to_stand_in_for() -> None:
+    assert {"dmc/cartpole_swingup:dreamer", "dmc/walker_walk:dreamer_vision", "CartPole-v1:dreamer"} <= set(TUNED)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_are_the_same_whatever_an_env_is_tuned_to(kind: str) -> None:
+    wanted = compose("Untuned-v0:dreamer", [kind])
+    for spec in TUNED:
+        found = compose(spec, [kind])
+        assert f"The values of preset {kind} stand in for the tuned ones of {spec}." in found.notes
+        assert {key: value for key, value in found.tree.items() if key != "env"} == {
+            key: value for key, value in wanted.tree.items() if key != "env"
+        }
+        assert found.tree["env"]["num_envs"] == wanted.tree["env"]["num_envs"]
+        assert [wrapper for wrapper in found.tree["env"]["wrappers"] if wrapper["kind"] == "action_repeat"] == []
+
+
+def test_the_reference_s_values_on_an_env_with_tuned_ones() -> None:
+    composed = compose("dmc/cartpole_swingup:dreamer", ["dmc_proprio"])
+    config = load_config(resolve_numbers(composed.tree, composed.sources), composed.sources)
+    algorithm: Any = config.algorithm
+    assert (algorithm.learning_rate.start, algorithm.learning_rate.end) == (4e-5, 4e-5)
+    assert (algorithm.batch_size, algorithm.batch_length, algorithm.horizon) == (16, 64, 333)
+    assert (algorithm.optimizer.warmup, algorithm.entropy_weight) == (1000, 3e-4)
+    assert (config.env.num_envs, config.env.wrappers) == (16, ())
+
+
+def test_other_forms_keep_their_own_values() -> None:
+    algorithm: Any = load_config(compose("dmc/cartpole_swingup:dreamer_v2", ["dmc_vision"]).tree).algorithm
+    assert (algorithm.batch_length, algorithm.optimizer.kind) == (50, "adamw")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_go_on_top_of_exploring_first(kind: str) -> None:
+    composed = compose(f"{KINDS[kind][0]}:dreamer", ["explore_first", kind])
+    config, alone = load_config(composed.tree, composed.sources), make(kind)
+    learn, wanted = config.phases[2], alone.phases[1]
+    assert (learn.name, learn.hooks, learn.duration_steps) == (wanted.name, wanted.hooks, wanted.duration_steps)
+    lost = compose(f"{KINDS[kind][0]}:dreamer", [kind, "explore_first"])
+    assert [note for note in lost.notes if f"preset {kind} said no longer holds" in note]
+
+
 SIZES = {
     "size1m": (512, 64, 4, 64, 4), "size12m": (2048, 256, 16, 256, 16), "size25m": (3072, 384, 24, 384, 24),
     "size50m": (4096, 512, 32, 512, 32), "size100m": (6144, 768, 48, 768, 48), "size200m": (8192, 1024, 64, 1024, 64),

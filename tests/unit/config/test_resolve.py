@@ -59,6 +59,23 @@ def test_a_longer_budget_later_does_not_bend_a_schedule(toy_tree: Make) -> None:
     assert longer["algorithm"]["learning_rate"]["to"] == 20_000
 
 
+OFFLINE = "phases=[{name: p, type: offline, hooks: [update], duration_updates: 9}]"
+
+
+@pytest.mark.parametrize("words", [(), ("horizon_steps=50",)])
+def test_a_schedule_that_would_never_move_is_an_error(toy_tree: Make, words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="but no phase makes any") as caught:
+        resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3", OFFLINE, *words))
+    advice = caught.value.fix.removeprefix("Write a constant: ")
+    assert resolve_numbers(toy_tree(advice, OFFLINE, *words))["algorithm"]["learning_rate"] == 1e-3
+
+
+def test_a_run_that_only_evaluates_takes_any_schedule(toy_tree: Make) -> None:
+    words = "phases=[{name: p, type: eval_only, hooks: [{evaluate: {episodes: 1}}], duration_cycles: 1}]"
+    rate = resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3", words))["algorithm"]["learning_rate"]
+    assert (rate["start"], rate["from"]) == (1e-3, 0)
+
+
 def test_a_schedule_without_a_horizon_is_an_error(toy_tree: Make) -> None:
     tree = toy_tree("algorithm.learning_rate=lin_1e-3", "phases.0.duration_steps=null", "phases.0.duration_updates=5")
     with pytest.raises(ConfigError, match=r"algorithm\.learning_rate") as caught:
@@ -119,7 +136,7 @@ def test_stacked_frames_are_those_of_the_wrapper(words: str, frames: int) -> Non
 
 
 PARTS = "{kind: mixture, parts: [{share: 1, sampler: prioritised}, {share: 1, sampler: uniform}]}"
-OFFLINE = ("offline", "buffers.main.source=somewhere")
+STORED = ("offline", "buffers.main.source=somewhere")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +146,7 @@ OFFLINE = ("offline", "buffers.main.source=somewhere")
         ([f"buffers.main.sampler={PARTS}"], "sampler.parts.0.sampler", 50_000),
         (["buffers.main.sampler=prioritised", "horizon_steps=7000"], "sampler", 7_000),
         (["buffers.main.sampler={kind: prioritised, beta_rows: 1_000_000}"], "sampler", 1_000_000),
-        ([*OFFLINE, "buffers.main.sampler=prioritised"], "sampler", 1),
+        ([*STORED, "buffers.main.sampler=prioritised"], "sampler", 1),
     ],
 )
 def test_annealing_ends_with_the_run(words: list[str], path: str, rows: int) -> None:

@@ -14,7 +14,7 @@ from reverie.core.rng import make_generator
 from reverie.core.types import Row
 from reverie.data.dataset import read_dataset, write_dataset
 from reverie.data.episodes import EpisodeCutter
-from reverie.data.offline import check_fits, is_held_out, open_source, read_episodes
+from reverie.data.offline import check_fits, check_holdout, is_held_out, open_source, read_episodes
 from reverie.data.replay import ReplayBuffer
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs
@@ -78,7 +78,8 @@ def test_minari_gives_back_every_bit(kind: str, tmp_path: Path, monkeypatch: pyt
     assert_same_episodes([_ordered(e, episodes[0]) for e in open_source(str(path)).episodes()], episodes)
     check_fits(open_source(str(path)), player.specs, "")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    assert len(list(open_source(f"minari:{name}").episodes())) == len(episodes)
+    source = open_source(f"minari:{name}")
+    assert len(list(source.episodes())) == source.num_episodes == len(episodes)
     theirs = next(minari.load_dataset(name).iterate_episodes())
     assert len(theirs.rewards) == len(episodes[0]["reward"]) - 1
     assert all(env.action_space.contains(_scalar(action)) for action in theirs.actions)
@@ -194,3 +195,22 @@ def test_held_out_episodes_are_about_the_share_asked_for() -> None:
     for share in (0.1, 0.5):
         assert abs(np.mean([is_held_out(number, share) for number in range(4000)]) - share) < 0.03
     assert not any(is_held_out(number, 0) for number in range(100))
+
+
+@pytest.mark.parametrize(("share", "caught"), [(0.05, 0), (0.99, 4)])
+def test_a_share_that_leaves_nothing_on_one_side_is_refused(tmp_path: Path, share: float, caught: int) -> None:
+    make_player("dict").record(4, 0, tmp_path / "data")
+    source = open_source(str(tmp_path / "data"))
+    assert sum(is_held_out(number, share) for number in range(4)) == caught
+    with pytest.raises(ConfigError, match=f"{caught} of 4 episodes are held out with buffers.main.holdout") as told:
+        check_holdout(source, share, "buffers.main.holdout")
+    proposed = float(told.value.fix.partition("=")[2].split()[0])
+    assert 0 < sum(is_held_out(number, proposed) for number in range(4)) < 4
+    check_holdout(source, proposed, "buffers.main.holdout")
+
+
+def test_one_episode_cannot_be_shared(tmp_path: Path) -> None:
+    make_player("dict").record(1, 0, tmp_path / "data")
+    with pytest.raises(ConfigError, match="of 1 episodes are held out") as told:
+        check_holdout(open_source(str(tmp_path / "data")), 0.5, "holdout")
+    assert told.value.fix == "Store more episodes."

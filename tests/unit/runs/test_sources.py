@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from reverie.api import _make_config
+from reverie.api import compose_run
 from reverie.runs.sources import write_sources
 
 SPEC = "CartPole-v1:ppo"
 
 
 def recorded(run: Path, *words: str, steps: int | None = None) -> dict[str, Any]:
-    config, composed = _make_config(SPEC, words, 3, steps)
+    config, composed = compose_run(SPEC, words, 3, steps)
     write_sources(run, SPEC, config, composed)
     found: dict[str, Any] = json.loads((run / "sources.json").read_text())
     return found

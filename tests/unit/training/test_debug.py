@@ -82,7 +82,7 @@ def test_a_new_run_under_a_debugger_is_a_debug_run_unless_told_not_to_be(tmp_pat
 
 @pytest.mark.usefixtures("debugger")
 def test_the_sources_say_why_there_is_one_env() -> None:
-    config, composed = api._make_config("CartPole-v1:ppo", (), None, None)
+    config, composed = api.compose_run("CartPole-v1:ppo", (), None, None)
     assert (config.debug, config.env.num_envs, config.env.vector) == (True, 1, "sync")
     assert composed.sources["env.num_envs"] == "decided at the start: debug"
 

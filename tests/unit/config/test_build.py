@@ -1,0 +1,72 @@
+"""What is found out about an agent before there is a run for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from reverie import api, backend
+from reverie.config.build import check_agent
+from reverie.core import registry
+from reverie.core.errors import ConfigError
+from reverie.core.rng import make_generator
+from reverie.core.specs import Specs
+from reverie.envs.make import make_specs
+from tests.checking import CheckingAlgorithm
+
+FITTING = (
+    ("CartPole-v1:dqn",), ("CartPole-v1:dreamer", "size400m"), ("CartPole-v1:ppo", "algorithm.network.kind=gru"),
+    ("CartPole-v1:ppo", "algorithm.network.kind=transformer"), ("CartPole-v1:reinforce",), ("Pendulum-v1:sac",),
+    ("Reverie/Motion-v0:dreamer",), ("Reverie/Motion-v0:dreamer", "**.strided=true"), ("Reverie/Motion-v0:ppo",),
+    ("Taxi-v4:qlearning",),
+)  # fmt: skip
+
+
+def test_every_algorithm_is_tried() -> None:
+    kinds = {api.make_config(spec, words).algorithm.kind for spec, *words in FITTING}
+    assert kinds == set(registry.kinds("algorithm")) - {"toy", "other"}  # those of the tests
+
+
+@pytest.mark.parametrize("words", FITTING, ids=" ".join)
+def test_agents_can_be_made_without_weights(words: tuple[str, ...]) -> None:
+    config = api.make_config(words[0], words[1:])
+    make, specs, device = registry.load("algorithm", config.algorithm.kind), make_specs(config.env), backend.device()
+    with backend.without_weights():
+        algorithm = make(config.algorithm, specs, make_generator(0))
+    modules = backend.modules_of(algorithm).values()
+    assert {parameter.device.type for module in modules for parameter in module.parameters()} <= {"meta"}
+    assert (backend.device(), torch.zeros(1).device.type) == (device, "cpu")
+    check_agent(config)
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "fix"),
+    [
+        ("CartPole-v1:dqn", "rollout", "replay"),
+        ("Taxi-v4:qlearning", "replay", "rollout"),
+        ("CartPole-v1:reinforce", "replay", "rollout"),
+    ],
+)
+def test_a_buffer_that_cannot_serve_is_refused(spec: str, kind: str, fix: str) -> None:
+    setting = f"buffers.main.kind={kind}"
+    with pytest.raises(ConfigError, match=f"cannot learn from {setting}") as caught:
+        check_agent(api.make_config(spec, [setting]))
+    assert caught.value.fix.startswith(f"Set buffers.main.kind={fix}")
+
+
+class LooksAtWeights(CheckingAlgorithm):
+    """An algorithm of one's own that nobody can make without weights."""
+
+    def __init__(self, config: Any, specs: Specs, rng: np.random.Generator) -> None:
+        super().__init__(config, specs, rng)
+        self.size = float(torch.nn.Linear(2, 2).weight.sum())
+
+
+def test_an_agent_that_needs_weights_is_left_to_the_run() -> None:
+    config = api.make_config("CartPole-v1:ppo", ["algorithm.kind=tests.unit.config.test_build.LooksAtWeights"])
+    with backend.without_weights(), pytest.raises(RuntimeError, match="meta"):
+        LooksAtWeights(config.algorithm, make_specs(config.env), make_generator(0))
+    check_agent(config)
