@@ -14,6 +14,7 @@ import reverie
     ("variant", "often"),
     [
         ("ppo_gru", "phases.0.hooks.2.evaluate.every_steps=4000"),
+        ("ppo_lstm", "phases.0.hooks.2.evaluate.every_steps=2000"),
         ("ppo_transformer", "phases.0.hooks.2.evaluate.every_steps=4000"),
         ("dqn_gru", "phases.1.hooks.2.evaluate.every_steps=1500"),
     ],

@@ -1,0 +1,71 @@
+"""Every way of exploring learns every bandit: what it still regrets, against what choosing at random costs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from reverie.api import make_config
+from reverie.config.build import build, build_evaluator
+from reverie.core.types import Array
+from reverie.training.orchestrator import Orchestrator
+from reverie.training.session import Session
+
+
+class RegretWatch:
+    """Notes the regret after every pull."""
+
+    def __init__(self) -> None:
+        self.curve: list[float] = []
+
+    def end_cycle(self, session: Session) -> None:
+        self.curve.append(float(session.collector.now["log/regret"][0]))
+
+    def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
+        """Nothing is evaluated."""
+
+
+def regret_curve(spec: str, seed: int, pulls: int, *more: str) -> Array:
+    words = [f"env.max_episode_steps={pulls}", f"phases.0.duration_steps={pulls}", *more]
+    words += ["env.vector=sync", f"phases.0.hooks.2.evaluate.every_steps={2 * pulls}"]
+    config = make_config(f"Bandit/{spec}", words, seed=seed)
+    session, watch = build(config), RegretWatch()
+    Orchestrator(session, build_evaluator(config), [watch]).run()
+    session.close()
+    return np.array(watch.curve)
+
+
+def determination(x: Array, y: Array) -> float:
+    """R2 of a straight line through the points."""
+    return float(np.corrcoef(x, y)[0, 1] ** 2)
+
+
+def test_the_regret_of_ucb_grows_with_the_logarithm() -> None:
+    """As the preset is shipped, for each seed."""
+    pulls = 10_000
+    times = np.unique(np.geomspace(100, pulls, 50).astype(int))
+    for seed in (1, 2):
+        regret = regret_curve("Bernoulli-v0:ucb", seed, pulls)[times - 1]
+        assert determination(np.log(times), regret) > 0.95
+        assert determination(np.log(times), regret) > determination(times, regret) + 0.05
+    careless = regret_curve("Bernoulli-v0:epsilon", 1, pulls)[times - 1]
+    assert determination(np.log(times), careless) < determination(times, careless)  # it never stops exploring
+
+
+def late_regret(spec: str, *more: str) -> float:
+    """Per pull, in the second half of 2,000."""
+    curve = regret_curve(spec, 1, 2000, *more)
+    return float(curve[-1] - curve[999]) / 1000
+
+
+@cache
+def regret_of_chance(env: str) -> float:
+    return late_regret(f"{env}:epsilon", "algorithm.exploration.epsilon=1")
+
+
+@pytest.mark.parametrize("variant", ["epsilon", "ucb", "thompson"])
+@pytest.mark.parametrize("env", ["Bernoulli-v0", "Gaussian-v0", "Contextual-v0", "Drifting-v0"])
+def test_a_bandit_is_learnt(env: str, variant: str) -> None:
+    assert late_regret(f"{env}:{variant}") < 0.4 * regret_of_chance(env)
