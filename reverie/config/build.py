@@ -14,13 +14,13 @@ from reverie import backend
 from reverie.config.fields import networks_of
 from reverie.config.overrides import phase_config
 from reverie.config.schema import RunConfig
-from reverie.config.tree import get, put
+from reverie.config.tree import get, leaves, put
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.config import ComponentConfig
 from reverie.core.contracts import Algorithm, Buffer, Controller, Vector
 from reverie.core.counters import Counters
-from reverie.core.errors import ConfigError, ReverieError
+from reverie.core.errors import ConfigError
 from reverie.core.reads import Read
 from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
@@ -39,7 +39,7 @@ from reverie.training.machine import free_memory
 from reverie.training.monitor import Monitor
 from reverie.training.phases import flatten_phases
 from reverie.training.rules import Task
-from reverie.training.scheduler import Scheduler
+from reverie.training.scheduler import Scheduler, updates_per_step
 from reverie.training.session import Factories, Session
 
 
@@ -80,49 +80,53 @@ def check_episodes_end(config: RunConfig) -> None:
 
 def check_sources(config: RunConfig) -> None:
     """Refuse stored data that are not there, are of another env or too few, before there is a folder for the run."""
-    named = {name: buffer for name, buffer in config.buffers.items() if getattr(buffer, "source", None)}
-    specs = make_specs(config.env) if named else None
-    for name, buffer in named.items():
-        assert specs is not None
-        text, share = getattr(buffer, "source", ""), getattr(buffer, "holdout", 0.0)
+    for name, buffer in config.buffers.items():
+        text, share = getattr(buffer, "source", None), getattr(buffer, "holdout", 0.0)
+        if text is None:
+            continue
         source = open_source(text)
-        check_fits(source, specs, text)
+        check_fits(source, make_specs(config.env), text)
         if share:
             check_holdout(source, share, f"buffers.{name}.holdout")
 
 
 def check_agent(config: RunConfig) -> None:
-    """Refuse an agent that does not fit the env or its buffers; it is made without weights, however big it is."""
-    specs = make_specs(config.env)
-    try:
-        with backend.without_weights():
-            algorithm = _make_algorithm(config, specs, Streams(config.seed))
-    except ReverieError:
-        raise
-    except Exception:  # a class of one's own that looks at its weights: the run itself shows whether it can be made
+    """Refuse an agent that does not fit the env or its buffers; it is made without weights, however big it is.
+
+    Classes of one's own may look at their weights: only the run itself shows whether they can be made.
+    """
+    if any(path[-1] == "kind" and "." in str(kind) for path, kind in leaves(config.algorithm.model_dump())):
         return
+    with backend.without_weights():
+        algorithm = _make_algorithm(config, make_specs(config.env), Streams(config.seed))
     check_reads(config, algorithm.reads)
 
 
 def check_reads(config: RunConfig, reads: Mapping[str, Read]) -> None:
-    """Refuse phases whose buffer cannot serve what their hooks read."""
-    phases = flatten_phases(config.phases)
-    used = [(phase.buffer, hook.name) for phase in phases for hook in phase.hooks if hook.name in reads]
-    for name, hook in dict.fromkeys(used):
-        kind, read = config.buffers[name].kind, type(reads[hook])
-        if _serves(kind, read):
-            continue
-        able = [other for other in registry.kinds("buffer") if _serves(other, read)]
-        raise ConfigError(
-            f"{config.algorithm.kind} cannot learn from buffers.{name}.kind={kind}: its hook {hook} reads "
-            f"{read.__name__}, which that does not serve.",
-            f"Set buffers.{name}.kind={' or '.join(able)}." if able else "Choose another algorithm.",
-        )
+    """Refuse phases whose buffer cannot serve what their hooks read, and ratios to what has no size."""
+    for phase in flatten_phases(config.phases):
+        for hook in phase.hooks:
+            if hook.name in reads:
+                _check_serves(config, phase.buffer, hook.name, reads[hook.name])
+                updates_per_step(hook, reads[hook.name].rows)
 
 
-def _serves(kind: str, read: type[Read]) -> bool:
-    """Whether a buffer answers such reads; one that does not say which may answer any."""
-    return read in getattr(registry.load("buffer", kind), "serves", (read,))
+def _check_serves(config: RunConfig, buffer: str, hook: str, read: Read) -> None:
+    kind = config.buffers[buffer].kind
+    if _serves(kind, read):
+        return
+    able = " or ".join(other for other in registry.kinds("buffer") if _serves(other, read))
+    fix = f"Set buffers.{buffer}.kind={able}" if able else "Choose another algorithm"
+    raise ConfigError(
+        f"{config.algorithm.kind} cannot learn from buffers.{buffer}.kind={kind}: its hook {hook} reads "
+        f"{type(read).__name__}, which that does not serve.",
+        f"{fix}, or name the read in `serves` of {kind}." if "." in kind else f"{fix}.",
+    )
+
+
+def _serves(kind: str, read: Read) -> bool:
+    """Whether a buffer answers such a read; one that does not say which may answer any."""
+    return isinstance(read, getattr(registry.load("buffer", kind), "serves", Read))
 
 
 def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:

@@ -98,9 +98,16 @@ class Composed:
         if not matches:
             raise ConfigError(
                 f"The pattern '{join_path(path)}' ({source}) matches no key.",
-                nearest(path[-1], {candidate[-1] for candidate in known}),
+                _near_pattern(path, known),
             )
         return matches
+
+
+def _near_pattern(path: Path, known: Sequence[Path]) -> str:
+    last = {candidate[-1] for candidate in known}
+    if path[-1] in last:
+        return f"The key is elsewhere: **.{path[-1]} finds it. Behind a * the entries of lists are numbered, not named."
+    return nearest(path[-1], last)
 
 
 def compose(spec: str, presets_and_overrides: Sequence[str] = ()) -> Composed:
@@ -182,7 +189,8 @@ def _spec_layers(
 ) -> Iterator[tuple[Assignments, str]]:
     """The layers that env and variant stand for: the algorithm's file, the env's file, the variant in it.
 
-    Its tuned values are left out where presets, ``instead``, have their own for tasks of that kind.
+    Its tuned values are left out where presets, ``instead``, have their own for tasks of that kind; what the env itself
+    is given stays: a variant that sees pictures goes on seeing them.
     """
     preset = find_in_folder("env", env)
     body = dict(preset.body) if preset else {}
@@ -199,9 +207,10 @@ def _spec_layers(
     yield [(("env", "id"), env)], COMMAND_LINE
     if preset:
         yield assignments(body), preset.label
-    if preset and not instead:
-        yield assignments(tuned), f"{preset.label} ({variant})"
-    elif tuned:
+    if preset:
+        kept = [(path, value) for path, value in assignments(tuned) if not instead or path[:2] == ("env", "kwargs")]
+        yield kept, f"{preset.label} ({variant})"
+    if tuned and instead:
         notes.append(f"The values of {' and '.join(instead)} stand in for the tuned ones of {env}:{variant}.")
     if variant not in variants:
         notes.append(f"No tuned values for {variant} on {env}: the algorithm's defaults are used.")

@@ -96,7 +96,8 @@ def numbered(tree: Any, path: Path) -> Path:
         node = get(tree, found)
         if "*" in key:
             return (*found, *path[depth:])
-        items = [] if key.isdigit() or not isinstance(node, list) else node
+        is_named = isinstance(node, list) and found[-1] in ("phases", "hooks") and not key.isdigit()
+        items = node if is_named else []
         places = [place for place, item in enumerate(items) if key in (_name(item), _hook_name(item))]
         if len(places) > 1:
             raise ConfigError(

@@ -72,7 +72,8 @@ class Vector(Stateful, Protocol):
 class Buffer(Stateful, Protocol):
     """Keeps rows and serves reads.
 
-    Optional: ``serves``, the kinds of reads that it can answer, so that a run with another is refused before it begins.
+    Optional: ``serves``, a tuple of the kinds of reads that it can answer, so that a run with another is refused before
+    it begins; a subclass that answers more names them, too.
     """
 
     def add(self, row: Row) -> None:

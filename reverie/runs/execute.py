@@ -195,7 +195,7 @@ class Execution:
         phases = flatten_phases(self.config.phases)
         is_to_learn = any(has_update(phase) or has_hook(phase, "collect") for phase in phases)
         if is_to_learn and not session.counters.updates:
-            text = "Nothing was learnt: the budget ended before the first update. Give more --steps."
+            text = "Nothing was learnt: the run ended before the first update. If --steps cut it short, give more."
             session.recorder.alert("warning", "no_updates", text)
         session.recorder.flush(orchestrator.machine())
         if self.config.evaluate.final_episodes:

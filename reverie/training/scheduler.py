@@ -138,16 +138,9 @@ class Scheduler:
 
     def rate(self, hook: Hook) -> float:
         """Updates per env step."""
-        if hook.updates_per_step is not None:
-            return hook.updates_per_step
-        rows = self.update_rows.get(hook.name)
-        if not rows:
-            raise ConfigError(
-                f"train_ratio means nothing for the hook '{hook.name}': it reads whatever was collected.",
-                f"Write '{hook.name}: {{}}' to run it once per cycle.",
-            )
-        assert hook.train_ratio is not None
-        return hook.train_ratio / rows
+        found = updates_per_step(hook, self.update_rows.get(hook.name))
+        assert found is not None
+        return found
 
     def _waits(self, hook: Hook, progress: HookProgress, counters: Counters) -> bool:
         every = hook.every_steps or hook.every_updates or hook.every_cycles
@@ -198,3 +191,15 @@ def is_reached(until: Until, metrics: Mapping[str, float]) -> bool:
 
 def _kind_of(hook: Hook) -> StepKind:
     return StepKind(hook.name) if hook.name in ("collect", "evaluate", "validate") else StepKind.UPDATE
+
+
+def updates_per_step(hook: Hook, rows: int | None) -> float | None:
+    """Updates per env step of a hook that reads so many rows at once; None where it does not go by env steps."""
+    if hook.updates_per_step is not None or hook.train_ratio is None:
+        return hook.updates_per_step
+    if not rows:
+        raise ConfigError(
+            f"train_ratio means nothing for the hook '{hook.name}': it reads whatever was collected.",
+            f"Write '{hook.name}: {{}}' to run it once per cycle.",
+        )
+    return hook.train_ratio / rows

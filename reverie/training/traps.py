@@ -89,7 +89,7 @@ def no_updates(facts: Facts) -> str | None:
     phases = list(flatten_phases(facts.config.phases))
     if any(map(has_update, phases)) or not any(has_hook(phase, "collect") for phase in phases):
         return None
-    return "no phase of this budget makes an update, so nothing will be learnt: give more --steps"
+    return "no phase makes an update, so nothing will be learnt; if --steps cut them off, give more"
 
 
 def unusual_updates(facts: Facts) -> str | None:

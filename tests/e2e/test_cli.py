@@ -138,7 +138,7 @@ def test_dry_run_trains_nothing(reverie: Command, tmp_path: Path) -> None:
 
 def test_a_budget_that_ends_before_the_first_update_is_told(reverie: Command, tmp_path: Path) -> None:
     words = ("train", "CartPole-v1:dqn", "env.vector=sync", "evaluate.final_episodes=0", "--steps", "100")
-    told = "nothing will be learnt: give more --steps"
+    told = "nothing will be learnt; if --steps cut them off, give more"
     planned = reverie(*words, "--dry-run")
     assert (planned.code, told in " ".join(planned.out.split())) == (0, True)
     done = reverie(*words, "preflight.probe=false")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from reverie import api, backend
-from reverie.config.build import check_agent
+from reverie.config.build import check_agent, check_reads
 from reverie.core import registry
 from reverie.core.errors import ConfigError
+from reverie.core.reads import Transitions
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
+from reverie.data.rollout import RolloutBuffer
 from reverie.envs.make import make_specs
+from reverie.nets.encoders import MLP
 from tests.checking import CheckingAlgorithm
 
 FITTING = (
@@ -57,6 +62,29 @@ def test_a_buffer_that_cannot_serve_is_refused(spec: str, kind: str, fix: str) -
     assert caught.value.fix.startswith(f"Set buffers.main.kind={fix}")
 
 
+def test_a_ratio_to_what_has_no_size_is_refused() -> None:
+    with pytest.raises(ConfigError, match="train_ratio means nothing"):
+        check_agent(api.make_config("CartPole-v1:ppo", ["phases.learn.hooks.update.train_ratio=64"]))
+
+
+class OwnTransitions(Transitions):
+    """A read of one's own that replay answers as it answers others of its kind."""
+
+
+class OwnBuffer(RolloutBuffer):
+    """A buffer of one's own that does not say that it answers more."""
+
+
+def test_reads_and_buffers_of_ones_own() -> None:
+    config = api.make_config("CartPole-v1:dqn")
+    check_reads(config, {"update": OwnTransitions(32)})
+    config = api.make_config("CartPole-v1:dqn", [f"buffers.main.kind={__name__}.OwnBuffer"])
+    with pytest.raises(ConfigError) as caught:
+        check_reads(config, {"update": Transitions(32)})
+    assert caught.value.fix.startswith("Set buffers.main.kind=replay")
+    assert caught.value.fix.endswith(f"or name the read in `serves` of {__name__}.OwnBuffer.")
+
+
 class LooksAtWeights(CheckingAlgorithm):
     """An algorithm of one's own that nobody can make without weights."""
 
@@ -65,8 +93,18 @@ class LooksAtWeights(CheckingAlgorithm):
         self.size = float(torch.nn.Linear(2, 2).weight.sum())
 
 
-def test_an_agent_that_needs_weights_is_left_to_the_run() -> None:
-    config = api.make_config("CartPole-v1:ppo", ["algorithm.kind=tests.unit.config.test_build.LooksAtWeights"])
-    with backend.without_weights(), pytest.raises(RuntimeError, match="meta"):
-        LooksAtWeights(config.algorithm, make_specs(config.env), make_generator(0))
+class LooksAtRows(MLP):
+    """A network of one's own that does one thing or the other, by what it is shown."""
+
+    def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
+        features: Tensor = super().forward(observation)
+        return features if observation["obs"].max() > 5 else -features
+
+
+@pytest.mark.parametrize("setting", ["algorithm.kind={}.LooksAtWeights", "algorithm.network.kind={}.LooksAtRows"])
+def test_an_agent_that_needs_weights_is_left_to_the_run(setting: str) -> None:
+    config = api.make_config("CartPole-v1:ppo", [setting.format(__name__)])
+    make = registry.load("algorithm", config.algorithm.kind)
+    with backend.without_weights(), pytest.raises((RuntimeError, ConfigError), match="meta"):
+        make(config.algorithm, make_specs(config.env), make_generator(0))
     check_agent(config)

@@ -116,6 +116,8 @@ def test_names_that_are_not_there_or_not_unique_are_told() -> None:
     with pytest.raises(ConfigError, match="could be several entries called 'update'") as caught:
         compose("Toy-v0:toy", ["two", "phases.1.hooks=[update, {update: {}}]", "phases.learn.hooks.update.updates=1"])
     assert "phases.1.hooks.0 or phases.1.hooks.1" in caught.value.fix
+    with pytest.raises(ConfigError, match="'resize' is not an entry"):  # only phases and hooks go by names
+        compose("Toy-v0:toy", ["env.wrappers=[resize]", "env.wrappers.resize.height=3"])
 
 
 def test_a_list_that_is_set_anew_says_what_is_lost() -> None:
@@ -161,8 +163,9 @@ def test_a_pattern_reaches_every_depth_and_the_defaults_of_chosen_kinds() -> Non
 def test_one_star_is_one_level() -> None:
     tree = compose("Toy-v0:toy", ["algorithm.*.units=[5]"]).tree
     assert tree["algorithm"]["part"]["units"] == tree["algorithm"]["head"]["units"] == [5]
-    with pytest.raises(ConfigError, match="matches no key"):
+    with pytest.raises(ConfigError, match="matches no key") as caught:
         compose("Toy-v0:toy", ["*.units=[5]"])
+    assert "**.units finds it" in caught.value.fix
     tree = compose("Toy-v0:toy", ["two", "phases.*.duration_steps=77"]).tree
     assert [phase["duration_steps"] for phase in tree["phases"]] == [77, 77]
 

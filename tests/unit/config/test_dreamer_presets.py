@@ -78,6 +78,10 @@ def test_the_reference_s_values_on_an_env_with_tuned_ones() -> None:
     assert (config.env.num_envs, config.env.wrappers) == (16, ())
 
 
+def test_a_variant_that_sees_pictures_goes_on_seeing_them() -> None:
+    assert compose("dmc/cartpole_swingup:dreamer_vision", ["classic"]).tree["env"]["kwargs"]["image"] is True
+
+
 def test_other_forms_keep_their_own_values() -> None:
     algorithm: Any = load_config(compose("dmc/cartpole_swingup:dreamer_v2", ["dmc_vision"]).tree).algorithm
     assert (algorithm.batch_length, algorithm.optimizer.kind) == (50, "adamw")
