@@ -40,7 +40,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock
 
-backend.configure("cpu", threads=1, deterministic=True)  # as every run does
+backend.configure("cpu", threads=1, deterministic=True, products=backend.best_products("cpu"))  # as every run does
 specs = Specs({"obs": ObservationSpec((84, 84, 4), "uint8", "image")}, ActionSpec("discrete", (), "int64", (6,)))
 config = {"network": {"kind": "nature"}, "double": False, "target_every": 10_000, "target_rate": 1.0}
 agent = DQN(DQN.Config.model_validate(config), specs, make_generator(0, "weights"))

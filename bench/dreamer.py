@@ -28,6 +28,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.nets import laprop
+from reverie.nets.products import multiply
 
 SPECS = {
     "vector": Specs(
@@ -86,17 +87,21 @@ def seconds_since_start() -> float:
 def gemm_gflops() -> float:
     """Products of 1024 x 1024 matrices."""
     matrix = torch.randn(1024, 1024)
-    return 2 * 1024**3 / cpu_seconds(lambda: matrix @ matrix, 15) / 1e9
+    return 2 * 1024**3 / cpu_seconds(lambda: multiply(matrix, matrix), 15) / 1e9
 
 
 def count_gflop(update: Callable[[], Any]) -> float:
-    """Of all products and convolutions; torch's counter passes over those that add to a tensor in place."""
+    """Of all products and convolutions; torch's counter passes over those in place, and over oneDNN's."""
 
     def of_product(total: torch.Size, x: torch.Size, weight: torch.Size, **_: Any) -> int:
         return 2 * x.numel() * weight[-1]
 
-    in_place = {torch.ops.aten.addmm_: of_product, torch.ops.aten.baddbmm_: of_product}
-    with FlopCounterMode(display=False, custom_mapping=in_place) as counter:
+    def of_linear(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
+        return 2 * x.numel() * weight[0]
+
+    overlooked = dict.fromkeys((torch.ops.aten.addmm_, torch.ops.aten.baddbmm_), of_product)
+    overlooked[torch.ops.mkldnn._linear_pointwise] = of_linear
+    with FlopCounterMode(display=False, custom_mapping=overlooked) as counter:
         update()
     return counter.get_total_flops() / 1e9
 
@@ -132,7 +137,8 @@ def act_milliseconds(agent: dreamer.Dreamer, num_envs: int) -> float:
 
 
 def measure(obs: str, size: str, updates: int, settings: list[str]) -> dict[str, Any]:
-    backend.configure("cpu", threads=1, deterministic=True)
+    products = backend.best_products("cpu")  # as every run does
+    backend.configure("cpu", threads=1, deterministic=True, products=products)
     agent, rng = make_agent(obs, size, settings), make_generator(0, "noise")
     batch = make_batch(agent)
 
@@ -144,7 +150,7 @@ def measure(obs: str, size: str, updates: int, settings: list[str]) -> dict[str,
     gflop = count_gflop(update)
     weights = sum(len(optimizer.flat) for optimizer in (agent.model_optimizer, agent.behaviour_optimizer))
     return {
-        "obs": obs, "size": size, "settings": settings, "weights": weights,
+        "obs": obs, "size": size, "settings": settings, "products": products, "weights": weights,
         "update_cpu_s": round(cpu_seconds(update, updates), 4), "parts_ms": time_parts(update),
         "gflop": round(gflop, 1), "gemm_gflops": round(gemm_gflops(), 1),
         "act_1_ms": round(act_milliseconds(agent, 1), 2), "act_16_ms": round(act_milliseconds(agent, 16), 2),

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
+from reverie.processor import is_half_used_by_mkl
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ _device = torch.device("cpu")
 _engine = "numpy"
 _microbatches = 1
 _precision = "float32"
+_products = "torch"
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's numbers for mallopt
 
 
@@ -40,10 +42,11 @@ def configure(
     engine: str = "numpy",
     microbatches: int = 1,
     precision: str = "float32",
+    products: str = "torch",
 ) -> None:
     """Apply the backend section of a config; called once, before anything is built."""
-    global _device, _engine, _microbatches, _precision
-    _microbatches, _precision = microbatches, precision
+    global _device, _engine, _microbatches, _precision, _products
+    _microbatches, _precision, _products = microbatches, precision, products
     _device = check_device(device)
     # numpy's forms take a batch whole: where memory is short and it comes in parts, torch is the one that can.
     _engine = engine if _device.type == "cpu" and microbatches == 1 else "torch"
@@ -107,6 +110,17 @@ def engine() -> str:
 def precision() -> str:
     """What networks compute in, if their algorithm can choose: float32 or bfloat16."""
     return _precision
+
+
+def products() -> str:
+    """What multiplies big matrices of float32 numbers: torch as it is, or oneDNN."""
+    return _products if _device.type == "cpu" and _precision == "float32" else "torch"
+
+
+def best_products(device: str) -> str:
+    """What ``products: auto`` stands for: oneDNN where torch's own library uses half of the processor."""
+    has_it = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return "onednn" if device == "cpu" and has_it and is_half_used_by_mkl() else "torch"
 
 
 def best_precision(device: str) -> str:

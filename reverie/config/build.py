@@ -134,7 +134,7 @@ def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None
     settings = config.backend
     backend.configure(
         settings.device, settings.threads, settings.deterministic, settings.engine, settings.microbatches,
-        settings.precision,
+        settings.precision, settings.products,
     )  # fmt: skip
     specs = make_specs(config.env)
     streams = Streams(config.seed)

@@ -68,5 +68,12 @@ def _from_2(tree: Tree) -> list[str]:
     return []
 
 
-MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1, 2: _from_2}
+def _from_3(tree: Tree) -> list[str]:
+    """Version 3 knew torch's own products only. A complete config of then stays with them."""
+    if isinstance(tree.get("backend"), dict):
+        tree["backend"].setdefault("products", "torch")
+    return []
+
+
+MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1, 2: _from_2, 3: _from_3}
 """From which version each function leads to the next."""

@@ -14,7 +14,7 @@ from reverie.log.wandb import WandbConfig
 from reverie.training.phases import Phase
 from reverie.training.rules import MonitorConfig
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class ForesightConfig(Config):
@@ -66,6 +66,9 @@ class BackendConfig(Config):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What Dreamer's networks compute in; weights, losses and all that is drawn stay float32. auto takes bfloat16 on a
     CUDA device that has it, and float32 elsewhere. The other algorithms compute in float32."""
+    products: Literal["auto", "torch", "onednn"] = "auto"
+    """What torch multiplies big matrices with on a CPU: its own library, or oneDNN, which is twice as fast on AMD's
+    processors from Zen 5 on and is what auto takes there. numpy has a library of its own."""
     deterministic: bool = True
     """Refuse operations whose result depends on timing."""
 

@@ -58,3 +58,12 @@ def leads_on(flags: Array) -> Array:
 def follows(flags: Array) -> Array:
     """Where rows count and do not start an episode: a step leads into them, if the row before leads on."""
     return (flags & (VALID | FIRST)) == VALID
+
+
+_STEP = np.array([[VALID | LAST], [VALID | FIRST]], np.uint8)
+
+
+def is_step(flags: Array) -> Array:
+    """Where the first of two rows (2, B) leads on and the second follows: both questions in one pass."""
+    fits = (flags & _STEP) == VALID
+    return np.asarray(fits[0] & fits[1])

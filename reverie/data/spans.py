@@ -16,7 +16,7 @@ import numpy as np
 
 from reverie.core.types import Array
 from reverie.data.columns import ObservedColumns
-from reverie.data.flags import FIRST, LAST, VALID, follows, leads_on
+from reverie.data.flags import FIRST, LAST, VALID, follows, is_step, leads_on
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 64, 16384
 """Anchors judged in one go."""
@@ -82,8 +82,9 @@ def judge(columns: ObservedColumns, anchors: Array, span: Span) -> Array:
     if not span.is_step:
         return find_extent(columns, anchors, span).is_legal
     flags = columns.flags.take(columns.places(anchors + span.steps * columns.num_envs))  # (2, B)
-    is_legal = leads_on(flags[0]) & follows(flags[1])
-    return is_legal & _has_history(columns, anchors, 0, span) if span.history else is_legal
+    is_legal = is_step(flags)
+    history = _has_history(columns, anchors, 0, span) if span.history else True
+    return is_legal if history is True else is_legal & history
 
 
 def find_legal(columns: ObservedColumns, anchors: Array, span: Span) -> Array:

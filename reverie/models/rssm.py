@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -34,6 +33,7 @@ from reverie.models.scan import Inputs, StepWeights, follow
 from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
 from reverie.nets.choices import Chosen, Features
 from reverie.nets.precision import in_precision
+from reverie.nets.products import linear
 
 Policy = Callable[[Any, int], Tensor]
 """From :data:`Features` (N, F) and the number of the step to actions; where gradients flow, from tensors."""
@@ -264,13 +264,13 @@ class RSSM(nn.Module):
         """The next memory; ``action`` is already projected."""
         hidden = torch.cat([self.from_deter(latent.deter), self.from_stoch(latent.stoch)], -1)
         weight = self.core.shared.weight[:, : hidden.shape[-1]]
-        return self.core(latent.deter, action + F.linear(hidden, weight))
+        return self.core(latent.deter, action + linear(hidden, weight))
 
     @in_precision
     def _project_action(self, action: Tensor) -> Tensor:
         """The part of the GRU's input that the action decides (..., D). Actions count up to a size of 1."""
         weight = self.core.shared.weight[:, 2 * self.config.hidden :]
-        return F.linear(self.from_action(_bound(action)), weight)
+        return linear(self.from_action(_bound(action)), weight)
 
     def project_choices(self) -> Tensor:
         """The same for each of the actions that can be chosen (A, D)."""

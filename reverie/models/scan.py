@@ -23,7 +23,8 @@ from torch import Tensor
 
 from reverie.functional.categorical import draw_one_hot
 from reverie.nets.blocks import NORM_EPSILON
-from reverie.nets.precision import add_product, affine, multiply, rounded
+from reverie.nets.precision import rounded
+from reverie.nets.products import add_product, affine, dense, multiply
 
 
 class StepWeights(NamedTuple):
@@ -255,18 +256,18 @@ class _Scan:
         posterior, logits = self.posterior.leaving.flatten(0, 1), self.to_logits.flatten(2).flatten(0, 1)
         gates = self.to_gates.transpose(0, 1).flatten(3).flatten(1, 2)  # (k, T * B, 3 D / k)
         return StepWeights(
-            deter=entry[:, 0].t() @ before[:, : self.width],
-            stoch=entry[:, 1].t() @ before[:, self.width :],
+            deter=multiply(entry[:, 0].t(), before[:, : self.width]),
+            stoch=multiply(entry[:, 1].t(), before[:, self.width :]),
             entry_bias=entry.sum(0),
             entry_scale=self.entry.scale_gradient(),
-            shared=core.t() @ self.entry.y.flatten(2).flatten(0, 1),
-            own=torch.bmm(self._blockwise(before[:, : self.width]).mT, self._blockwise(core)),
+            shared=multiply(core.t(), self.entry.y.flatten(2).flatten(0, 1)),
+            own=multiply(self._blockwise(before[:, : self.width]).mT, self._blockwise(core)),
             core_scale=self.core.scale_gradient(),
-            gates=torch.bmm(self._blockwise(self.core.y.flatten(0, 1)).mT, gates),
+            gates=multiply(self._blockwise(self.core.y.flatten(0, 1)).mT, gates),
             gates_bias=gates.sum(1, keepdim=True),
-            posterior=posterior.t() @ after[:, : self.width],
+            posterior=multiply(posterior.t(), after[:, : self.width]),
             posterior_scale=self.posterior.scale_gradient(),
-            output=logits.t() @ self.posterior.y.flatten(0, 1),
+            output=multiply(logits.t(), self.posterior.y.flatten(0, 1)),
             output_bias=logits.sum(0),
         )
 
@@ -281,7 +282,7 @@ class _Scan:
 
 def _round_matrices(weights: StepWeights) -> StepWeights:
     """With the factors of products in the run's precision; biases, scales and all gradients stay as they are."""
-    return weights._replace(**{name: rounded(getattr(weights, name)) for name in MATRICES})
+    return weights._replace(**{name: dense(rounded(getattr(weights, name))) for name in MATRICES})
 
 
 def _steps(*tensors: Tensor) -> list[tuple[Tensor, ...]]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from reverie.nets.choices import Features, Linear
 from reverie.nets.precision import widened
+from reverie.nets.products import linear
 
 NORM_EPSILON = 1e-4
 _TRUNCATION = 1.1368
@@ -43,7 +44,7 @@ class Projection(nn.Module):
         truncated_normal(self.weight, fan_in)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+        return linear(x, self.weight)
 
 
 def inverse_size(x: Tensor) -> Tensor:

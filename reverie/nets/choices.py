@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+
+from reverie.nets import products
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,12 @@ def gather(places: Tensor, values: Tensor, columns: int) -> Tensor:
     return F.embedding_bag(order // places.shape[1], values, starts, mode="sum")[:columns]
 
 
-class Linear(nn.Linear):
+class Linear(products.Linear):
     """A linear layer that also takes features of this kind."""
 
     def forward(self, x: Features) -> Tensor:
         if isinstance(x, Tensor):
-            return F.linear(x, self.weight, self.bias)
+            return super().forward(x)
         y: Tensor = _ChosenLinear.apply(x, x.table(self.weight), self.weight, self.bias)
         return y
 
@@ -100,7 +102,8 @@ class _ChosenLinear(torch.autograd.Function):
         ctx.save_for_backward(x.features, x.places)
         ctx.columns = x.columns
         rest = weight.shape[1] - x.columns
-        return pick(x.places, table).addmm_(x.features[:, :rest], weight[:, :rest].t()).add_(bias)
+        picked = pick(x.places, table)
+        return products.add_product(picked, x.features[:, :rest], weight[:, :rest].t()).add_(bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -108,6 +111,6 @@ class _ChosenLinear(torch.autograd.Function):
         columns = ctx.columns
         rest = features.shape[1] - columns
         to_weight = gradient.new_empty(gradient.shape[1], features.shape[1])
-        torch.mm(gradient.t(), features[:, :rest], out=to_weight[:, :rest])
+        products.multiply(gradient.t(), features[:, :rest], out=to_weight[:, :rest])
         to_weight[:, rest:] = gather(places, gradient, columns).t()
         return None, None, to_weight, gradient.sum(0)

@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from reverie.nets.products import Linear
+
 Activation = Literal["tanh", "relu", "gelu", "silu", "elu"]
 Norm = Literal["none", "layer", "rms"]
 Initialiser = Literal["orthogonal", "xavier", "kaiming", "torch"]
@@ -30,7 +32,7 @@ def make_mlp(width: int, units: Sequence[int], activation: str, norm: str = "non
     """Linear layers, each with its norm and activation; no layer at all for empty ``units``."""
     layers: list[nn.Module] = []
     for size in units:
-        layers.append(nn.Linear(width, size))
+        layers.append(Linear(width, size))
         if norm != "none":
             layers.append(_NORMS[norm](size))
         layers.append(make_activation(activation))

@@ -17,6 +17,7 @@ from reverie import backend
 from reverie.core.types import Array
 from reverie.nets.encoders import MLP, VectorInput
 from reverie.nets.ensemble import EnsembleLinear, EnsembleMLP
+from reverie.nets.products import Linear
 
 quietly = np.errstate(over="ignore", invalid="ignore")
 """Decorates updates: that a loss is not finite is found out and told elsewhere, as it is for torch."""
@@ -173,7 +174,7 @@ class NumpyInput:
 
 def is_plain(layers: nn.Module) -> bool:
     """Whether layers run in numpy: linear ones, no norms, activations known here, and the backend agrees."""
-    known = (nn.Linear, EnsembleLinear, *_ACTIVATIONS)
+    known = (Linear, EnsembleLinear, *_ACTIVATIONS)
     return backend.engine() == "numpy" and all(type(layer) in known for layer in layers.children())
 
 

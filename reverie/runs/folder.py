@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from reverie import processor
 from reverie.core.errors import RunError, nearest
 from reverie.runs.storage import write_bytes
 
@@ -151,13 +152,15 @@ def refuse_links(run: Path) -> None:
 @cache
 def versions() -> dict[str, str]:
     """Versions of what decides the bits of a result."""
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+    packages = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **packages, "blas": processor.blas_kernels()}
 
 
 def machine() -> dict[str, Any]:
     """What kind of machine this is."""
     return {
-        "system": platform.platform(), "processor": _processor(), "cores": os.cpu_count(),
+        "system": platform.platform(), "processor": processor.facts().get("model name") or platform.processor(),
+        "cores": os.cpu_count(),
         "executable": Path(sys.executable).name,
     }  # fmt: skip
 
@@ -180,15 +183,6 @@ def _git(*arguments: str) -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.strip()
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _claim_name(runs_dir: Path, stem: str) -> Path:

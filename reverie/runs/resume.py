@@ -20,6 +20,7 @@ from reverie.config.tree import Tree, get, join_path, leaves
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import OutOfMemoryError, RunError
+from reverie.processor import BLAS_KERNELS
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
 from reverie.runs.folder import RunFolder, machine, versions, write_text
@@ -209,8 +210,11 @@ def _differences(folder: RunFolder, checkpoint: Checkpoint | None) -> list[str]:
     if checkpoint is None:
         return []
     now, then = versions(), checkpoint.summary.get("versions", {})
-    changed = [f"{name} {then.get(name)} -> {now[name]}" for name in now if then.get(name) != now[name]]
-    notes = [f"Other versions than when it was saved, so bits may differ: {', '.join(changed)}"] if changed else []
+    changed = [name for name in now if name in then and then[name] != now[name]]
+    told = ", ".join(f"{name} {then[name]} -> {now[name]}" for name in changed)
+    notes = [f"Other versions than when it was saved, so bits may differ: {told}"] if changed else []
+    if "blas" in changed:
+        notes.append(f"With the kernels of then: {BLAS_KERNELS}={then['blas']} reverie resume {folder.name}")
     for kind, size in checkpoint.summary["logs"].items():
         path = folder.path / f"{kind}.jsonl"
         if (path.stat().st_size if path.exists() else 0) < size:

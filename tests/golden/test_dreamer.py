@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from reverie import backend
+from reverie import backend, processor
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock
 from tests.unit.algos.batches import BOX, OBSERVATIONS
@@ -58,12 +58,10 @@ def learn(form: str) -> tuple[dict[str, float], str]:
 
 def machine() -> str:
     """What decides which kernels run: the libraries and the processor."""
-    path = Path("/proc/cpuinfo")
-    lines = (line.partition(":") for line in path.read_text().splitlines()) if path.exists() else ()
-    facts = {key.strip(): value.strip() for key, _, value in lines}
-    processor = " ".join(facts.get(key, "?") for key in ("vendor_id", "cpu family", "model", "stepping"))
+    facts = processor.facts()
+    kind = " ".join(facts.get(key, "?") for key in ("vendor_id", "cpu family", "model", "stepping"))
     flags = hashlib.sha256(facts.get("flags", "").encode()).hexdigest()[:8]
-    return f"torch {torch.__version__}, numpy {np.__version__}, {processor}, {flags}"
+    return f"torch {torch.__version__}, numpy {np.__version__}, {kind}, {flags}"
 
 
 @pytest.fixture(autouse=True)

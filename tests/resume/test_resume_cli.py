@@ -19,7 +19,7 @@ from reverie.config.resolve import resolve_numbers
 from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
-from reverie.runs.folder import RunFolder
+from reverie.runs.folder import RunFolder, versions
 from reverie.runs.hints import names_foreign_code, resume_command, spent_schedules
 from reverie.runs.lock import lock_run
 from reverie.runs.resume import change_config
@@ -72,6 +72,18 @@ def test_resume_goes_on_and_doubles_no_stretch(run: Path, finished: Path) -> Non
     assert steps == sorted(steps)
     assert 99999 not in steps
     assert_equal_runs(run, finished)
+
+
+def test_other_kernels_are_told_with_what_to_type(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    then = versions()
+    monkeypatch.setattr("reverie.runs.resume.versions", lambda: {**then, "blas": "Other"})
+    told = " ".join(reverie("resume", run.name, "--runs-dir", str(run.parent)).output.split())
+    assert f"blas {then['blas']} -> Other" in told
+    assert f"OPENBLAS_CORETYPE={then['blas']} reverie resume {run.name}" in told
+
+
+def test_the_same_versions_are_not_told(run: Path) -> None:
+    assert "Other versions" not in reverie("resume", run.name, "--runs-dir", str(run.parent)).output
 
 
 def read_start(run: Path) -> int:
