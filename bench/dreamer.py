@@ -137,7 +137,7 @@ def act_milliseconds(agent: dreamer.Dreamer, num_envs: int) -> float:
 
 
 def measure(obs: str, size: str, updates: int, settings: list[str]) -> dict[str, Any]:
-    products = backend.best_products("cpu")  # as every run does
+    products = os.environ.get("PRODUCTS") or backend.best_products("cpu")  # the latter is what every run does
     backend.configure("cpu", threads=1, deterministic=True, products=products)
     agent, rng = make_agent(obs, size, settings), make_generator(0, "noise")
     batch = make_batch(agent)

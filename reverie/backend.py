@@ -48,6 +48,9 @@ def configure(
     global _device, _engine, _microbatches, _precision, _products
     _microbatches, _precision, _products = microbatches, precision, products
     _device = check_device(device)
+    if products == "onednn" and _device.type == "cpu" and not _has_onednn():
+        fix = "Set backend.products=torch; a run that was made with onednn is then another one from there on."
+        raise ConfigError("backend.products is onednn, which this build of torch does not have.", fix)
     # numpy's forms take a batch whole: where memory is short and it comes in parts, torch is the one that can.
     _engine = engine if _device.type == "cpu" and microbatches == 1 else "torch"
     set_threads(threads)
@@ -119,8 +122,11 @@ def products() -> str:
 
 def best_products(device: str) -> str:
     """What ``products: auto`` stands for: oneDNN where torch's own library uses half of the processor."""
-    has_it = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return "onednn" if device == "cpu" and has_it and is_half_used_by_mkl() else "torch"
+    return "onednn" if device == "cpu" and is_half_used_by_mkl() and _has_onednn() else "torch"
+
+
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def best_precision(device: str) -> str:

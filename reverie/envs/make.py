@@ -6,8 +6,11 @@ import copy
 import math
 import os
 import statistics
+import sys
 import time
 import warnings
+from contextlib import suppress
+from functools import cache
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -117,12 +120,29 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     return gym.registry[name]
 
 
+def _hear_mujoco() -> None:
+    """Tell MuJoCo's warnings by :func:`_tell_mujoco`; by itself it also writes each into a file where the user is."""
+    with suppress(ImportError):  # which is told when the env is made
+        import mujoco
+
+        mujoco.set_mju_user_warning(_tell_mujoco)
+
+
+@cache
+def _tell_mujoco(text: str) -> None:
+    """Once in a process, and nothing about the files of models: those are Gymnasium's, not the user's."""
+    if "is deprecated" not in text:
+        print(f"MuJoCo warns: {text}", file=sys.stderr)
+
+
 def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     try:
         if is_dotted(config.id):
             return _make_own_class(config, kwargs)
         spec = copy.copy(find_spec(config.id))
         spec.order_enforce = False  # a wrapper that only checks, on every step
+        if ".mujoco" in str(spec.entry_point):
+            _hear_mujoco()
         with warnings.catch_warnings():
             # Box2D's import warns of this, and ends the interpreter where warnings are errors.
             warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)

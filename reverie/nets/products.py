@@ -34,7 +34,7 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """What torch's function of this name does, for a weight (outputs, inputs)."""
-    if not _is_for_onednn(x, weight.t()):
+    if not _is_for_onednn(x, weight):
         return F.linear(x, weight, bias)
     flat = x.flatten(0, -2)
     y: Tensor = _Linear.apply(flat, weight, bias) if torch.is_grad_enabled() else _onednn(flat, weight.t(), bias)
@@ -113,7 +113,7 @@ def _put_each(products: list[Tensor], out: Tensor | None) -> Tensor:
 
 
 def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether ``x weight`` is a big product, or each one of a batch is."""
+    """Whether ``x weight``, or each product of a batch, is a big one; the weight may also be given turned round."""
     if backend.products() != "onednn" or x.dtype is not torch.float32:
         return False
     rows = x.shape[-2] if weight.ndim == 3 else x.numel() // max(x.shape[-1], 1)

@@ -9,6 +9,7 @@ import torch
 from threadpoolctl import threadpool_info
 
 from reverie import backend
+from reverie.core.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,13 @@ def test_threads_hold_for_torch_and_numpy() -> None:
         backend.set_threads(count)
         assert torch.get_num_threads() == count
         assert blas_threads() == {count}
+
+
+def test_onednn_is_refused_where_torch_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="this build of torch") as caught:
+        backend.configure("cpu", 1, False, products="onednn")
+    assert "backend.products=torch" in caught.value.fix
 
 
 def test_batches_in_parts_are_for_torch() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -77,6 +78,23 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         make.make_env(EnvConfig(id="HalfCheetah-v5"))
     with pytest.raises(ConfigError, match=r'pip install "reverie\[box2d\]"'):
         make.make_env(EnvConfig(id="LunarLander-v3"))
+
+
+@pytest.mark.needs("mujoco")
+def test_mujoco_leaves_no_file_and_warns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    """Of what can go wrong in a run, not of Gymnasium's own model files."""
+    monkeypatch.chdir(tmp_path)
+    make._tell_mujoco.cache_clear()
+    for _ in range(2):
+        env = make.make_env(EnvConfig(id="HalfCheetah-v5"))
+        env.reset(seed=0)
+        env.unwrapped.data.qvel[:] = float("nan")  # type: ignore[attr-defined]
+        env.step(env.action_space.sample())
+    told = capfd.readouterr()
+    (line,) = told.err.splitlines()
+    assert line.startswith("MuJoCo warns: Nan")
+    assert told.out == ""
+    assert not list(tmp_path.iterdir())
 
 
 def test_wrong_arguments_are_explained() -> None:
