@@ -1,8 +1,9 @@
 """Env steps per CPU second, end to end, against Stable-Baselines3 with the same settings: one thread each, in turn.
 
-Needs the peers' environment: ``make peers``. What is printed is the ratio of CPU seconds, the steadiest figure there is
-on a shared machine; the median of several turns counts. Where our time went comes from the run's machine.jsonl: wall
-seconds, and those of the env are a part of collecting.
+Needs the peers' environment: ``make peers``. With ``.venv-peers/bin/pip install sbx-rl`` its form in JAX runs along.
+What is printed is the ratio of CPU seconds, the steadiest figure there is on a shared machine; the median of several
+turns counts. Where our time went comes from the run's machine.jsonl: wall seconds, and those of the env are a part of
+collecting.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def one_thread() -> dict[str, str]:
     Kernels that it forces upon numpy's OpenBLAS are left out: each library takes those that it finds best by itself.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+    kept["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     return kept | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
@@ -88,15 +90,25 @@ def ours(words: list[str], steps: int) -> tuple[float, dict[str, float]]:
 
 
 def peer(program: str, steps: int) -> float:
-    return cpu_seconds([str(PEERS), "-c", f"import torch; torch.set_num_threads(1); STEPS = {steps}\n{program}"])
+    """CPU seconds of a peer's program without those of its imports."""
+    start = cpu_seconds([str(PEERS), "-c", program.split("\n")[1]])
+    whole = f"import torch; torch.set_num_threads(1); STEPS = {steps}\n{program}"
+    return cpu_seconds([str(PEERS), "-c", whole]) - start
 
 
-def turn(words: list[str], steps: int, program: str) -> tuple[float, float, dict[str, float]]:
-    """CPU seconds of ours and theirs, and ours by part; what starting costs is measured by itself and taken off."""
+def turn(words: list[str], steps: int, programs: dict[str, str]) -> tuple[float, dict[str, float], dict[str, float]]:
+    """CPU seconds of ours and of each peer, and ours by part; what starting costs is measured apart and taken off."""
     start_ours, _ = ours([*words, *SHORT], 1)
     taken, parts = ours(words, steps)
-    start_peer = cpu_seconds([str(PEERS), "-c", program.split("\n")[1]])
-    return taken - start_ours, peer(program, steps) - start_peer, parts
+    return taken - start_ours, {name: peer(program, steps) for name, program in programs.items()}, parts
+
+
+def peers_programs(program: str) -> dict[str, str]:
+    """That of Stable-Baselines3, and of its form in JAX if that is installed. What JAX compiles counts: it has to."""
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('sbx') is None)"
+    has_sbx = subprocess.run([str(PEERS), "-c", look]).returncode == 0
+    in_jax = {"sbx": program.replace("from stable_baselines3 import", "from sbx import")} if has_sbx else {}
+    return {"sb3": program, **in_jax}
 
 
 def main() -> None:
@@ -107,11 +119,16 @@ def main() -> None:
     for name, (steps, words, program) in TASKS.items():
         if not any(word in name for word in wanted):
             continue
-        turns = [turn(words, steps, program) for _ in range(TURNS)]
-        mine, theirs = (statistics.median(side) for side in list(zip(*turns, strict=True))[:2])
-        result = {
-            "task": name, "env_steps": steps, "ours_steps_per_cpu_second": round(steps / mine),
-            "sb3_steps_per_cpu_second": round(steps / theirs), "ratio": round(theirs / mine, 2),
-            "our_cpu_seconds": round(mine, 2), "our_seconds_by_part": turns[-1][2],
-        }  # fmt: skip
-        print(json.dumps(result), flush=True)
+        programs = peers_programs(program)
+        turns = [turn(words, steps, programs) for _ in range(TURNS)]
+        mine = statistics.median(taken for taken, _, _ in turns)
+        result = {"task": name, "env_steps": steps, "ours_steps_per_cpu_second": round(steps / mine)}
+        for other in programs:
+            theirs = statistics.median(peers[other] for _, peers, _ in turns)
+            result |= {
+                f"{other}_steps_per_cpu_second": round(steps / theirs),
+                f"{other}_ratio": round(theirs / mine, 2),
+            }
+        print(
+            json.dumps({**result, "our_cpu_seconds": round(mine, 2), "our_seconds_by_part": turns[-1][2]}), flush=True
+        )
