@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reverie.nets.blocks import inverse_size
-from reverie.nets.choices import Chosen, Features, pick, pickable, plain
+from reverie.nets.choices import Chosen, Features, pick, pickable
 from reverie.nets.precision import rounded
 from reverie.nets.products import add_product, affine
 
@@ -57,12 +57,13 @@ class Mover:
 
     def __call__(self, state: Features, action: Tensor, out: Tensor) -> None:
         """From memory and latent (N, D + W) and the action (N, A) to the next memory (N, D)."""
-        deter, stoch = plain(state).tensor_split([out.shape[1]], 1)
-        self._enter(0, deter)
         if isinstance(state, Chosen):
+            deter = state.numbers
             torch.add(pick(state.places, self.stoch_rows), self.linears[1][0], out=self.entry[:, 1])
         else:
+            deter, stoch = state.tensor_split([out.shape[1]], 1)
             self._enter(1, stoch)
+        self._enter(0, deter)
         if self.choices:
             self.inputs[:, -self.choices :] = action
         else:

@@ -176,26 +176,38 @@ class RSSM(nn.Module):
         ``policy`` gives encoded actions (N, A). Returns features (H + 1, N, F), the first those of ``latent``.
         """
         steps, count = uniform.shape[:2]
-        features = latent.deter.new_empty(steps + 1, count, self.features)
-        torch.cat(latent, -1, out=features[0])
-        deters, stochs = (part.unbind(0) for part in features.split([self.config.deter, self.width], -1))
-        # Data, because a dream goes on in the same memory: autograd would take that for a change of what it keeps.
-        seen, move = self._choices(features.data), Mover(self, count)
+        seen, move = self._make_room(latent, steps + 1), Mover(self, count)
         for step in range(steps):
             now = seen[step]
-            move(now, _bound(policy(now, step)), out=deters[step + 1])
-            stochs[step + 1].copy_(self.draw(self.prior(deters[step + 1]), uniform[step]).flatten(-2))
-            if isinstance(seen, Chosen):
-                seen.places.data[step + 1] = self._places(stochs[step + 1])
+            deter = self._memory(seen)[step + 1]
+            move(now, _bound(policy(now, step)), out=deter)
+            self._remember(seen, step + 1, self.draw(self.prior(deter), uniform[step]).flatten(-2))
         return seen
 
-    def _choices(self, features: Tensor) -> Features:
-        """Features of a dream (H + 1, N, F) with room for where their ones are, where that is of use."""
-        if self.width < FEWEST_PICKED or features.device.type != "cpu" or backend.precision() != "float32":
-            return features
-        places = features.new_empty(*features.shape[:-1], self.config.stoch, dtype=torch.int64)
-        places[0] = self._places(features[0, :, self.config.deter :])
-        return Chosen(features, places, self.width)
+    def _make_room(self, latent: Latent, steps: int) -> Features:
+        """Room for the features of a dream (steps, N, F) that begins with ``latent``."""
+        count, empty = len(latent.deter), latent.deter.new_empty
+        if self.width < FEWEST_PICKED or latent.deter.device.type != "cpu" or backend.precision() != "float32":
+            seen: Features = empty(steps, count, self.features)
+        else:
+            places = empty(steps, count, self.config.stoch, dtype=torch.int64)
+            seen = Chosen(empty(steps, count, self.config.deter), places, self.width)
+        self._memory(seen)[0] = latent.deter
+        self._remember(seen, 0, latent.stoch)
+        return seen
+
+    # Data, because a dream goes on in the same memory: autograd would take that for a change of what it keeps.
+
+    def _memory(self, seen: Features) -> Tensor:
+        """The memories (steps, N, D) of a dream."""
+        return seen.numbers.data if isinstance(seen, Chosen) else seen.data[..., : self.config.deter]
+
+    def _remember(self, seen: Features, step: int, stoch: Tensor) -> None:
+        """Write down the latent variables (N, W) of a step."""
+        if isinstance(seen, Chosen):
+            seen.places.data[step] = self._places(stoch)
+        else:
+            seen.data[step, :, self.config.deter :] = stoch
 
     def _places(self, stoch: Tensor) -> Tensor:
         """The columns (N, S) of the ones in latents (N, W); W where a variable has none."""

@@ -19,39 +19,46 @@ from reverie.nets import products
 
 @dataclass(frozen=True)
 class Chosen:
-    """Features (..., F), of which the last ``columns`` are one-hot, and where among those the ones are (..., S).
+    """Features (..., F): the numbers before the last ``columns``, and where among those the ones are (..., S).
 
-    The place ``columns`` stands for no choice: zeros.
+    The place ``columns`` stands for no choice: zeros. The numbers lie by themselves, because products with a part of
+    wider rows would copy it first.
     """
 
-    features: Tensor
+    numbers: Tensor
     places: Tensor
     columns: int
     tables: dict[Tensor, Tensor] = field(default_factory=dict)
     """Weights laid out for picking. Shared by the parts of one split alone, between which no weight changes."""
 
     @property
+    def features(self) -> Tensor:
+        """All columns as numbers."""
+        ones = self.numbers.new_zeros(*self.places.shape[:-1], self.columns + 1).scatter_(-1, self.places, 1.0)
+        return torch.cat([self.numbers, ones[..., :-1]], -1)
+
+    @property
     def shape(self) -> torch.Size:
-        return self.features.shape
+        return torch.Size([*self.numbers.shape[:-1], self.numbers.shape[-1] + self.columns])
 
     @property
     def device(self) -> torch.device:
-        return self.features.device
+        return self.numbers.device
 
     def __len__(self) -> int:
-        return len(self.features)
+        return len(self.numbers)
 
     def __getitem__(self, index: int | slice) -> Chosen:
         """Along the first axis."""
-        return Chosen(self.features[index], self.places[index], self.columns)
+        return Chosen(self.numbers[index], self.places[index], self.columns)
 
     def flatten(self, first: int, last: int) -> Chosen:
-        return Chosen(self.features.flatten(first, last), self.places.flatten(first, last), self.columns)
+        return Chosen(self.numbers.flatten(first, last), self.places.flatten(first, last), self.columns)
 
     def split(self, size: int) -> list[Chosen]:
-        pairs = zip(self.features.split(size), self.places.split(size), strict=True)
+        pairs = zip(self.numbers.split(size), self.places.split(size), strict=True)
         tables: dict[Tensor, Tensor] = {}
-        return [Chosen(features, places, self.columns, tables) for features, places in pairs]
+        return [Chosen(numbers, places, self.columns, tables) for numbers, places in pairs]
 
     def table(self, weight: Tensor) -> Tensor:
         """The rows of a layer's weight (outputs, F) that are picked."""
@@ -99,18 +106,16 @@ class Linear(products.Linear):
 class _ChosenLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Chosen, table: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(x.features, x.places)
+        ctx.save_for_backward(x.numbers, x.places)
         ctx.columns = x.columns
-        rest = weight.shape[1] - x.columns
         picked = pick(x.places, table)
-        return products.add_product(picked, x.features[:, :rest], weight[:, :rest].t()).add_(bias)
+        return products.add_product(picked, x.numbers, weight[:, : -x.columns].t()).add_(bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        features, places = ctx.saved_tensors
+        numbers, places = ctx.saved_tensors
         columns = ctx.columns
-        rest = features.shape[1] - columns
-        to_weight = gradient.new_empty(gradient.shape[1], features.shape[1])
-        products.multiply(gradient.t(), features[:, :rest], out=to_weight[:, :rest])
-        to_weight[:, rest:] = gather(places, gradient, columns).t()
+        to_weight = gradient.new_empty(gradient.shape[1], numbers.shape[1] + columns)
+        products.multiply(gradient.t(), numbers, out=to_weight[:, :-columns])
+        to_weight[:, -columns:] = gather(places, gradient, columns).t()
         return None, None, to_weight, gradient.sum(0)

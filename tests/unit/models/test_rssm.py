@@ -120,12 +120,14 @@ def test_choices_looked_up_move_the_memory_as_choices_projected(rssm: RSSM) -> N
 @torch.no_grad()
 @pytest.mark.parametrize("begins_anew", [False, True])
 def test_dreams_know_where_their_ones_are(rssm: RSSM, begins_anew: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", 1)
-    latent = rssm.initial(COUNT) if begins_anew else start(rssm)
-    seen = rssm.imagine(latent, lambda features, step: plain(features)[:, :ACTIONS], uniform(3, COUNT, CONFIG.stoch))
-    assert isinstance(seen, Chosen)
-    shown = torch.zeros(4, COUNT, seen.columns + 1).scatter_(2, seen.places, 1.0)[..., :-1]
-    torch.testing.assert_close(seen.features[..., CONFIG.deter :], shown)
+    latent, dreams = rssm.initial(COUNT) if begins_anew else start(rssm), []
+    for fewest, kind in ((1, Chosen), (10**9, Tensor)):
+        monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", fewest)
+        noise = uniform(3, COUNT, CONFIG.stoch)
+        dreams.append(rssm.imagine(latent, lambda features, step: plain(features)[:, :ACTIONS], noise))
+        assert isinstance(dreams[-1], kind)
+    torch.testing.assert_close(*map(plain, dreams))
+    torch.testing.assert_close(plain(dreams[0])[0], latent.features)
 
 
 @torch.no_grad()

@@ -17,8 +17,14 @@ def make_features() -> Chosen:
     """Three variables of two classes, some of them without a choice."""
     places = torch.randint(0, 2, (2, ROWS, 3)) * 3 + torch.arange(3)
     places[0, 1, 2] = places[1, 3, 0] = COLUMNS
-    ones = torch.zeros(2, ROWS, COLUMNS + 1).scatter_(2, places, 1.0)[..., :-1]
-    return Chosen(torch.cat([torch.randn(2, ROWS, REST), ones], -1), places, COLUMNS)
+    return Chosen(torch.randn(2, ROWS, REST), places, COLUMNS)
+
+
+def test_choices_are_shown_as_ones() -> None:
+    numbers, places = torch.tensor([[7.0], [8.0]]), torch.tensor([[0, 3], [4, 1]])
+    shown = Chosen(numbers, places, 4)
+    assert shown.features.tolist() == [[7, 1, 0, 0, 1], [8, 0, 1, 0, 0]]
+    assert shown.shape == shown.features.shape
 
 
 @pytest.mark.parametrize("layers", [0, 2])
