@@ -32,6 +32,8 @@ _engine = "numpy"
 _microbatches = 1
 _precision = "float32"
 _products = "torch"
+SHAPES_KEPT = 128
+"""More than the products and convolutions of any network here have."""
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's numbers for mallopt
 
 
@@ -46,11 +48,12 @@ def configure(
 ) -> None:
     """Apply the backend section of a config; called once, before anything is built."""
     global _device, _engine, _microbatches, _precision, _products
-    _microbatches, _precision, _products = microbatches, precision, products
-    _device = check_device(device)
-    if products == "onednn" and _device.type == "cpu" and not _has_onednn():
+    chosen = check_device(device)
+    if products == "onednn" and chosen.type == "cpu" and not _has_onednn():
         fix = "Set backend.products=torch; a run that was made with onednn is then another one from there on."
         raise ConfigError("backend.products is onednn, which this build of torch does not have.", fix)
+    _device, _microbatches, _precision, _products = chosen, microbatches, precision, products
+    _bound_onednn()
     # numpy's forms take a batch whole: where memory is short and it comes in parts, torch is the one that can.
     _engine = engine if _device.type == "cpu" and microbatches == 1 else "torch"
     set_threads(threads)
@@ -73,6 +76,15 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_MMAP_MAX, 0)
         mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def _bound_onednn() -> None:
+    """Let oneDNN keep what it has prepared for the last shapes only: by itself it keeps a thousand, of megabytes each.
+
+    Batches of whole episodes have a new shape each time. It and the layer above it look once, at their first product.
+    """
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, str(SHAPES_KEPT))
 
 
 def set_threads(count: int) -> None:

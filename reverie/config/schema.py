@@ -67,8 +67,8 @@ class BackendConfig(Config):
     """What Dreamer's networks compute in; weights, losses and all that is drawn stay float32. auto takes bfloat16 on a
     CUDA device that has it, and float32 elsewhere. The other algorithms compute in float32."""
     products: Literal["auto", "torch", "onednn"] = "auto"
-    """What torch multiplies big matrices with on a CPU: its own library, or oneDNN, which is twice as fast on AMD's
-    processors from Zen 5 on and is what auto takes there. numpy has a library of its own."""
+    """What torch multiplies big matrices with on a CPU, in fully connected layers and in Dreamer: its own library, or
+    oneDNN, which is twice as fast on AMD's processors from Zen 5 on and is what auto takes there. numpy has another."""
     deterministic: bool = True
     """Refuse operations whose result depends on timing."""
 

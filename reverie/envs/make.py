@@ -10,7 +10,6 @@ import sys
 import time
 import warnings
 from contextlib import suppress
-from functools import cache
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -40,6 +39,8 @@ _OWN_ENVS: dict[str, tuple[str, int]] = {
 _SUITE = "dmc/"
 """Begins the ids of the DeepMind control suite; the rest is its domain and task."""
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "envs.crafter": "crafter", "envs.dm_control": "dmc"}
+_told: set[str] = set()
+"""What MuJoCo has warned of."""
 _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
 
 
@@ -128,10 +129,13 @@ def _hear_mujoco() -> None:
         mujoco.set_mju_user_warning(_tell_mujoco)
 
 
-@cache
 def _tell_mujoco(text: str) -> None:
-    """Once in a process, and nothing about the files of models: those are Gymnasium's, not the user's."""
-    if "is deprecated" not in text:
+    """Each kind once in a process, and nothing about the files of models: those are Gymnasium's, not the user's."""
+    kind = text.partition(" at ")[0]  # what follows are the joint and the time
+    if kind in _told or "is deprecated" in text:
+        return
+    _told.add(kind)
+    with suppress(Exception):  # an error would end the process: it is C that calls
         print(f"MuJoCo warns: {text}", file=sys.stderr)
 
 

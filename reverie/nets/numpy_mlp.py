@@ -174,7 +174,7 @@ class NumpyInput:
 
 def is_plain(layers: nn.Module) -> bool:
     """Whether layers run in numpy: linear ones, no norms, activations known here, and the backend agrees."""
-    known = (Linear, EnsembleLinear, *_ACTIVATIONS)
+    known = (nn.Linear, Linear, EnsembleLinear, *_ACTIVATIONS)
     return backend.engine() == "numpy" and all(type(layer) in known for layer in layers.children())
 
 

@@ -4,8 +4,8 @@ torch leaves products to MKL, which uses half the width of AMD's newer processor
 convolutions, uses all of it: products of 1024 x 1024 ran at 270 instead of 120 GFLOP/s on one core. It is reached by an
 operation that torch keeps for its compiler. Calling it costs a few microseconds more, so small products stay torch's.
 
-Loops with gradients of their own are out of autocast's reach: weights that :mod:`.precision` has rounded are multiplied
-in bfloat16 here.
+:func:`affine`, :func:`add_product` and :func:`multiply` are for loops with gradients of their own, or without any. They
+are out of autocast's reach: weights that :mod:`.precision` has rounded are multiplied in bfloat16 here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """What torch's function of this name does, for a weight (outputs, inputs)."""
-    if not _is_for_onednn(x, weight):
+    if x.shape[-1] != weight.shape[1] or not _is_for_onednn(x, weight):  # torch says better what does not fit
         return F.linear(x, weight, bias)
     flat = x.flatten(0, -2)
     y: Tensor = _Linear.apply(flat, weight, bias) if torch.is_grad_enabled() else _onednn(flat, weight.t(), bias)
@@ -44,7 +44,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        to_x, to_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if to_weight else None, weight if to_x else None)
         return _onednn(x, weight.t(), bias)
 
     @staticmethod
@@ -122,7 +123,10 @@ def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``bias + x weight`` for matrices."""
+    """``bias + x weight`` for matrices, without gradient."""
+    assert not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)), "use linear()"
+    if bias is not None:
+        bias = bias.contiguous()  # it would be read as if it were
     if not (weight.is_contiguous() or weight.t().is_contiguous()):
         weight = weight.contiguous()  # of columns of a wider one it would take the slow form that is kept for tests
     product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight.t(), bias, "none", [], "")

@@ -88,7 +88,8 @@ def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:
     manifest = folder.manifest()
     then = {**manifest.get("versions", {}), **manifest.get("machine", {}), **manifest.get("git", {})}
     now = {**versions(), **machine(), **git_commit()}
-    changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in {**then, **now} if then.get(key) != now.get(key)]
+    keys = [key for key in {**then, **now} if key != "blas" or key in then]  # runs of before do not tell it
+    changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in keys if then.get(key) != now.get(key)]
     settings = config.backend
     resumed = [line for resumption in read_history(folder.path) for line in resumption.lines()]
     return [*changed, *resumed, f"device {settings.device}, threads {settings.threads}"]

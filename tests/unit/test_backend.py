@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -35,6 +36,14 @@ def test_onednn_is_refused_where_torch_lacks_it(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ConfigError, match="this build of torch") as caught:
         backend.configure("cpu", 1, False, products="onednn")
     assert "backend.products=torch" in caught.value.fix
+
+
+def test_onednn_keeps_few_shapes_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "5")
+    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled())
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(backend.SHAPES_KEPT)
+    assert os.environ["LRU_CACHE_CAPACITY"] == "5"
 
 
 def test_batches_in_parts_are_for_torch() -> None:

@@ -14,7 +14,7 @@ from reverie.runs.report import statistics
 from reverie.runs.report.gather import RunData
 from reverie.runs.report.settings import show_value
 
-NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version")
+NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version", "backend.products")
 """Settings that do not make it another experiment."""
 NOT_IN_A_LABEL = ("seed", "env.id", "algorithm.kind")
 TYPED = ("command line", "preset ")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +86,12 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 def test_mujoco_leaves_no_file_and_warns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     """Of what can go wrong in a run, not of Gymnasium's own model files."""
     monkeypatch.chdir(tmp_path)
-    make._tell_mujoco.cache_clear()
-    for _ in range(2):
+    monkeypatch.setattr(make, "_told", set())
+    for steps in range(2):
         env = make.make_env(EnvConfig(id="HalfCheetah-v5"))
         env.reset(seed=0)
+        for _ in range(steps):
+            env.step(env.action_space.sample())
         env.unwrapped.data.qvel[:] = float("nan")  # type: ignore[attr-defined]
         env.step(env.action_space.sample())
     told = capfd.readouterr()
@@ -95,6 +99,16 @@ def test_mujoco_leaves_no_file_and_warns_once(tmp_path: Path, monkeypatch: pytes
     assert line.startswith("MuJoCo warns: Nan")
     assert told.out == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_warnings_of_mujoco_survive_a_terminal_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C calls it, which an error would bring down."""
+    monkeypatch.setattr(make, "_told", set())
+    gone = open(os.devnull, "w")  # noqa: SIM115
+    gone.close()
+    monkeypatch.setattr(sys, "stderr", gone)
+    make._tell_mujoco("Nan in QACC at DOF 1")
+    assert make._told == {"Nan in QACC"}
 
 
 def test_wrong_arguments_are_explained() -> None:

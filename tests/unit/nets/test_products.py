@@ -105,6 +105,31 @@ def test_gradients_are_those_of_torch(shape: tuple[int, ...], has_bias: bool, ca
     assert len(calls) == 3
 
 
+def test_a_bias_may_lie_apart_in_memory(calls: list[Any]) -> None:
+    x, weight, bias = matrix(16, 16), matrix(16, 16), matrix(1, 32)[0][::2]
+    torch.testing.assert_close(products.linear(x, weight, bias), F.linear(x, weight, bias), **CLOSE)
+    torch.testing.assert_close(products.affine(bias, x, weight), torch.addmm(bias, x, weight), **CLOSE)
+    assert len(calls) == 2
+
+
+def test_what_does_not_fit_is_told_by_torch() -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        products.linear(matrix(16, 16), matrix(16, 17))
+
+
+def test_products_without_gradients_are_not_taken_for_others() -> None:
+    with pytest.raises(AssertionError, match="linear"):
+        products.multiply(matrix(16, 16), matrix(16, 16).requires_grad_())
+
+
+def test_frozen_weights_keep_no_inputs() -> None:
+    kept: list[tuple[int, ...]] = []
+    x = matrix(24, 16).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda part: kept.append(part.shape) or part, lambda part: part):
+        products.linear(x, matrix(10, 16), None)
+    assert kept == [(10, 16)]
+
+
 def test_gradients_nobody_wants_are_not_computed(calls: list[Any]) -> None:
     products.linear(matrix(24, 16), matrix(10, 16).requires_grad_(), None).sum().backward()
     assert len(calls) == 2
