@@ -147,9 +147,11 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(result))
         return
-    best, final = result.get("best_score"), result.get("final_score")
-    scores = "".join(f"  {word} {score:.1f}" for word, score in (("best", best), ("final", final)) if score is not None)
-    typer.echo(f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{scores}")
+    from reverie.log.rules import format_number
+
+    scores = {word: result.get(f"{word}_score") for word in ("best", "final")}
+    told = "".join(f"  {word} {format_number(score, 1)}" for word, score in scores.items() if score is not None)
+    typer.echo(f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{told}")
 
 
 def _with_sweep(words: list[str]) -> list[str]:

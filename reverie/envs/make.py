@@ -38,6 +38,8 @@ _OWN_ENVS: dict[str, tuple[str, int]] = {
 }
 _SUITE = "dmc/"
 """Begins the ids of the DeepMind control suite; the rest is its domain and task."""
+_ATARI = "ALE/"
+"""Begins the ids of Atari's games, which their package registers when it is imported."""
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "envs.crafter": "crafter", "envs.dm_control": "dmc"}
 _told: set[str] = set()
 """What MuJoCo has warned of."""
@@ -113,12 +115,23 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     if name.startswith(_SUITE) and name not in gym.registry:
         arguments = {"task": name.removeprefix(_SUITE)}
         gym.register(name, "reverie.envs.dm_control:DMControlEnv", max_episode_steps=1000, kwargs=arguments)
+    if name.startswith(_ATARI) and name not in gym.registry:
+        _register_atari(env_id)
     if name not in gym.registry:
         elsewhere = "An id of another package is written package:Id, once that is installed with pip: "
         elsewhere += "minigrid:MiniGrid-Empty-5x5-v0."
         fix = nearest(name, gym.registry) + ("" if module else f"\n{elsewhere}")
         raise ConfigError(f"There is no environment called '{env_id}'.", fix)
     return gym.registry[name]
+
+
+def _register_atari(env_id: str) -> None:
+    try:
+        import ale_py
+    except ImportError as error:
+        fix = 'pip install "reverie[atari]"'
+        raise ConfigError(f"'{env_id}' needs the emulator of Atari's games, which is not installed.", fix) from error
+    gym.register_envs(ale_py)
 
 
 def _hear_mujoco() -> None:

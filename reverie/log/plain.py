@@ -11,11 +11,11 @@ from reverie.log.rules import Rules
 
 ROWS = 20
 COLUMNS = (
-    # title, width, key, format
+    # title, width, key, format; a return has more digits where it is small
     ("env steps", 12, "env_steps", "{:,.0f}"),
     ("updates", 12, "updates", "{:,.0f}"),
-    ("return", 10, "collect/return", "{:.1f}"),
-    ("evaluate", 10, "evaluate/return_mean", "{:.1f}"),
+    ("return", 10, "collect/return", None),
+    ("evaluate", 10, "evaluate/return_mean", None),
     ("length", 9, "collect/length", "{:.1f}"),
     ("loss", 10, "loss", "{:.4f}"),
     ("steps/s", 9, "speed/env_steps_per_second", "{:,.0f}"),
@@ -60,6 +60,10 @@ class PlainRows:
 
     def _row(self) -> str:
         return "".join(
-            (form.format(self.values[key]) if key in self.values else "-").rjust(width)
+            (_show(self.values[key], form) if key in self.values else "-").rjust(width)
             for _, width, key, form in COLUMNS
         )
+
+
+def _show(value: float, form: str | None) -> str:
+    return (form or ("{:.2f}" if 0 < abs(value) < 10 else "{:.1f}")).format(value)

@@ -99,4 +99,6 @@ def format_number(value: float, digits: int | None = None) -> str:
     if digits is None:
         digits = 0 if size >= 1000 or value == 0 else max(1, 3 - math.floor(math.log10(size)))
         digits = min(digits, 5)
+    elif digits == 1 and 0 < size < 10:
+        digits = 2  # of a return between 0 and 1 one digit would tell nothing
     return f"{value:,.{digits}f}"

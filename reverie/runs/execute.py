@@ -24,7 +24,7 @@ from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.folder import RunFolder
 from reverie.runs.foresight import Foresight
-from reverie.runs.hints import resume_command
+from reverie.runs.hints import resume_command, twice_the_budget
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.pictures import Pictures
 from reverie.runs.policies import PolicyShelf
@@ -126,7 +126,7 @@ class Execution:
         done = self.folder.status().get("env_steps", 0)
         console = Console(self.folder.path, self.config.horizon_steps, self.quiet)
         console.say(f"{self.folder.path} is finished, after {done:,} env steps.")
-        console.say(f"Go on with a longer budget: {self.resume_command} --steps {2 * done}")
+        console.say(f"Go on with a longer budget: {self.resume_command} {twice_the_budget(self.config, done)}")
         console.close()
         self.state = "finished"
 

@@ -38,6 +38,16 @@ def names_foreign_code(config: RunConfig) -> bool:
     return False
 
 
+def twice_the_budget(config: RunConfig, done_steps: int) -> str:
+    """What to add to a resume: env steps, or whatever the last phase of a run without them is counted in."""
+    if done_steps and step_budget(config.phases):
+        return f"--steps {2 * done_steps}"
+    last, number = config.phases[-1], len(config.phases) - 1
+    counted = (name for name in ("duration_updates", "duration_cycles", "repeat") if getattr(last, name))
+    name = next(counted)
+    return f"phases.{number}.{name}={2 * getattr(last, name)}"
+
+
 def spent_schedules(config: RunConfig) -> list[str]:
     """A warning if learning rates are 0 before the run ends: their schedules keep the horizon of the first budget."""
     tree, budget = config_to_tree(config), step_budget(config.phases)

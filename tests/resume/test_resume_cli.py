@@ -20,7 +20,7 @@ from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
 from reverie.runs.folder import RunFolder, versions
-from reverie.runs.hints import names_foreign_code, resume_command, spent_schedules
+from reverie.runs.hints import names_foreign_code, resume_command, spent_schedules, twice_the_budget
 from reverie.runs.lock import lock_run
 from reverie.runs.resume import change_config
 from reverie.runs.storage import read_tree, write_tree
@@ -72,6 +72,16 @@ def test_resume_goes_on_and_doubles_no_stretch(run: Path, finished: Path) -> Non
     assert steps == sorted(steps)
     assert 99999 not in steps
     assert_equal_runs(run, finished)
+
+
+def test_a_longer_budget_is_told_in_what_the_run_is_counted_in() -> None:
+    config = api.make_config(SPEC, steps=500)
+    assert twice_the_budget(config, 512) == "--steps 1024"
+    last = len(config.phases) - 1
+    for counted in ({"duration_updates": 50}, {"duration_cycles": 50}):
+        offline = config.phases[-1].model_copy(update={"duration_steps": None, **counted})
+        found = twice_the_budget(config.model_copy(update={"phases": (*config.phases[:-1], offline)}), 0)
+        assert found == f"phases.{last}.{next(iter(counted))}=100"
 
 
 def test_other_kernels_of_numpy_are_told(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

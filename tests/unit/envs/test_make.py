@@ -111,6 +111,14 @@ def test_warnings_of_mujoco_survive_a_terminal_that_is_gone(monkeypatch: pytest.
     assert make._told == {"Nan in QACC"}
 
 
+def test_ataris_games_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    monkeypatch.delitem(gym.registry, "ALE/Pong-v5", raising=False)
+    with pytest.raises(ConfigError, match="Atari") as caught:
+        make.make_env(EnvConfig(id="ALE/Pong-v5"))
+    assert caught.value.fix == 'pip install "reverie[atari]"'
+
+
 def test_wrong_arguments_are_explained() -> None:
     with pytest.raises(ConfigError, match=r"env\.kwargs"):
         make.make_env(EnvConfig(id="CartPole-v1", kwargs={"colour": "red"}))

@@ -37,7 +37,7 @@ def test_a_row_after_every_twentieth_of_the_run(console: Console, tmp_path: Path
     header, *rows = lines(tmp_path)
     assert header.split() == ["env", "steps", "updates", "return", "evaluate", "length", "loss", "steps/s"]
     assert [row.split()[0] for row in rows] == [f"{steps:,}" for steps in range(100, 2001, 100)]
-    assert rows[0].split() == ["100", "10", "1.0", "-", "-", "0.5000", "1,234"]
+    assert rows[0].split() == ["100", "10", "1.00", "-", "-", "0.5000", "1,234"]
 
 
 def test_an_evaluation_gets_a_row_at_once(console: Console, tmp_path: Path) -> None:
