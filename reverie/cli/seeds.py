@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Iterable
+from threading import Thread
 from typing import Any
 
 import typer
@@ -29,6 +31,8 @@ class SeedRuns:
         self.jobs = jobs
         self.is_silent = is_silent
         self.running: dict[int, Process] = {}
+        self.voices: dict[int, Thread] = {}
+        """Who repeats what each of them says."""
         self.results: dict[int, Result] = {}
 
     def train(self, seeds: list[int]) -> tuple[list[Result], int]:
@@ -56,13 +60,21 @@ class SeedRuns:
             time.sleep(POLL_SECONDS)
 
     def _start(self, seed: int) -> None:
-        command = [*self.command, "--seed", str(seed)]
-        self.running[seed] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        command = [*self.command, "--seed", str(seed), *([] if self.is_silent else ["--aloud"])]
+        heard = None if self.is_silent else subprocess.PIPE
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=heard, text=True, start_new_session=True)
+        self.running[seed] = process
         self._say(f"seed {seed}: started")
+        self.voices[seed] = Thread(target=self._repeat, args=(seed, process.stderr or ()), daemon=True)
+        self.voices[seed].start()
+
+    def _repeat(self, seed: int, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._say(f"seed {seed} | {line.rstrip()}")
 
     def _finish(self, seed: int, process: Process, request: StopRequest) -> None:
         """Read the result, which there is whenever the run has begun: a stopped one says so too."""
-        printed, _ = process.communicate()
+        printed = self._await(seed, process)
         result = {"seed": seed, **(_read_result(printed) or {"state": "stopped" if request() else "failed"})}
         self.results[seed] = result
         if not self.is_silent:
@@ -73,8 +85,15 @@ class SeedRuns:
     def _end_all(self) -> None:
         for process in self.running.values():
             process.terminate()
-        for process in self.running.values():
-            process.communicate()
+        for seed, process in self.running.items():
+            self._await(seed, process)
+
+    def _await(self, seed: int, process: Process) -> str:
+        """What a process that ends has printed, once all that it said was repeated."""
+        with process:
+            printed = process.stdout.read() if process.stdout else ""
+            self.voices.pop(seed).join()
+        return printed
 
     def _say(self, text: str) -> None:
         if not self.is_silent:

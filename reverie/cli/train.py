@@ -26,6 +26,7 @@ class Order:
     runs_dir: Path
     quiet: bool
     as_json: bool
+    aloud: bool
     init_from: str | None
     init_pattern: str
 
@@ -48,6 +49,7 @@ def train(
     dry_run: Annotated[bool, typer.Option(help="Print what would happen and stop.")] = False,
     trust: Trust = False,
     as_json: Json = False,
+    aloud: Annotated[bool, typer.Option(hidden=True, help="With --json: still tell on stderr how it goes.")] = False,
 ) -> None:
     """Train an agent and keep everything about it in a run folder.
 
@@ -56,7 +58,7 @@ def train(
     words = [*(words or []), *([] if debug is None else [f"debug={str(debug).lower()}"])]
     words = _with_sweep(words) if resume is None else words
     seeds = _parse_seeds(seed)
-    order = Order(spec, words, steps, runs_dir, quiet, as_json, init_from, init_pattern)
+    order = Order(spec, words, steps, runs_dir, quiet, as_json, aloud, init_from, init_pattern)
     if dry_run:
         _show_plan(spec, words, [*seeds] or [None], steps, as_json)
     elif resume is not None:
@@ -71,8 +73,8 @@ def _train_one(order: Order, seed: int | None) -> None:
     from reverie import api
 
     run = api.train(
-        order.spec, *order.words, seed=seed, steps=order.steps, runs_dir=order.runs_dir,
-        quiet=order.quiet or order.as_json, init_from=order.init_from, init_pattern=order.init_pattern,
+        order.spec, *order.words, seed=seed, steps=order.steps, runs_dir=order.runs_dir, init_from=order.init_from,
+        init_pattern=order.init_pattern, quiet=order.quiet or (order.as_json and not order.aloud),
     )  # fmt: skip
     print_result({"run": run.name, "path": str(run.path), **run.status}, order.as_json)
     raise typer.Exit(run.exit_code)

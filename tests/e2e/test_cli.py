@@ -74,11 +74,17 @@ def test_several_seeds_are_the_runs_that_each_would_be_alone(
 def test_several_seeds_announce_themselves(reverie: Command) -> None:
     words = ("train", *SMALL, "--steps", "64", "--seed", "1,2", "--jobs", "2")
     done = reverie(*words)
-    assert done.err.splitlines() == ["seed 1: started", "seed 2: started"]
+    told = done.err.splitlines()
+    assert [line for line in told if " | " not in line] == ["seed 1: started", "seed 2: started"]
+    for seed in (1, 2):
+        own = [line for line in told if line.startswith(f"seed {seed} | ")]
+        assert any("env steps     updates    return" in line for line in own)
+        assert any("Finished after" in line for line in own)
     assert sorted(line.split()[:2] for line in done.out.splitlines()) == [
         [f"CartPole-v1-ppo-s{seed}-1", "finished"] for seed in (1, 2)
     ]
     assert reverie(*words, "--quiet").err == ""
+    assert reverie(*words, "--json").err == ""
 
 
 def test_a_signal_stops_all_seeds(tmp_path: Path) -> None:
