@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from reverie.config.fields import Shape, component_config, field_shape, fill_defaults
 from reverie.config.schema import RunConfig
-from reverie.config.tree import Path, Tree, get, join_path
+from reverie.config.tree import Path, Tree, get, join_path, leaves
 from reverie.core import registry
 from reverie.core.config import Config
 from reverie.core.errors import ConfigError, nearest
@@ -137,9 +137,17 @@ class _Validation:
         for where, details in by_path.items():
             if details[0]["type"] == "extra_forbidden":
                 known = [name for name in config.model_fields if (config, name) != (Hook, "name")]
-                self.add(where, "there is no such key", nearest(where[-1], known))
+                kind = get(self.tree, (*path, "kind"))
+                of_kind = f" for the kind {kind}" if isinstance(kind, str) else ""
+                self.add(where, f"there is no such key{of_kind}", self.elsewhere(where) or nearest(where[-1], known))
             else:
                 self.add(where, " or ".join(dict.fromkeys(_message(detail) for detail in details)))
+
+    def elsewhere(self, path: Path) -> str:
+        """A hint if another section has a key of that name; phases and their hooks have too many alike."""
+        known = (other for other, _ in leaves(self.tree) if other[-1] == path[-1] and other != path)
+        plain = [join_path(other) for other in known if not any(part.isdigit() for part in other)]
+        return f"Did you mean '{min(plain, key=len)}'?" if plain else ""
 
     def address(self, config: type[Config], detail: ErrorDetails, path: Path) -> Path:
         """Where in the tree the user wrote it: without pydantic's names of union members."""
