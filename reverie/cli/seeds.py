@@ -10,6 +10,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from threading import Thread
 from typing import Any
 
@@ -19,6 +20,7 @@ from reverie.cli.train import print_result
 from reverie.training.interrupt import StopRequest, catch_signals
 
 POLL_SECONDS = 0.1
+LAST_WORDS_SECONDS = 5.0
 Process = subprocess.Popen[str]
 Result = dict[str, Any]
 
@@ -70,7 +72,8 @@ class SeedRuns:
 
     def _repeat(self, seed: int, lines: Iterable[str]) -> None:
         for line in lines:
-            self._say(f"seed {seed} | {line.rstrip()}")
+            with suppress(OSError, ValueError):  # even if nobody can hear it: a run whose pipe is full would wait
+                self._say(f"seed {seed} | {line.rstrip()}")
 
     def _finish(self, seed: int, process: Process, request: StopRequest) -> None:
         """Read the result, which there is whenever the run has begun: a stopped one says so too."""
@@ -92,7 +95,8 @@ class SeedRuns:
         """What a process that ends has printed, once all that it said was repeated."""
         with process:
             printed = process.stdout.read() if process.stdout else ""
-            self.voices.pop(seed).join()
+            if seed in self.voices:
+                self.voices.pop(seed).join(LAST_WORDS_SECONDS)  # a process that the run has left over may hold the pipe
         return printed
 
     def _say(self, text: str) -> None:
