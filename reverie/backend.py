@@ -33,7 +33,7 @@ _microbatches = 1
 _precision = "float32"
 _products = "torch"
 SHAPES_KEPT = 128
-"""More than the products and convolutions of any network here have."""
+"""Of products and convolutions. Dreamer on images has 118 at its default size; with half of them it was 5 % slower."""
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's numbers for mallopt
 
 

@@ -196,10 +196,11 @@ class RSSM(nn.Module):
         self._remember(seen, 0, latent.stoch)
         return seen
 
-    # Data, because a dream goes on in the same memory: autograd would take that for a change of what it keeps.
-
     def _memory(self, seen: Features) -> Tensor:
-        """The memories (steps, N, D) of a dream."""
+        """The memories (steps, N, D) of a dream, to be written into.
+
+        Data, here and below: a dream goes on in the same memory; autograd would see a change of what it keeps in that.
+        """
         return seen.numbers.data if isinstance(seen, Chosen) else seen.data[..., : self.config.deter]
 
     def _remember(self, seen: Features, step: int, stoch: Tensor) -> None:
