@@ -19,6 +19,7 @@ import numpy as np
 
 from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Array, Row, Sealed, State
+from reverie.data.ages import EpisodeAges
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore, FileColumns
 from reverie.data.flags import RowFlags
 
@@ -38,6 +39,8 @@ class ObservedColumns:
         """The vector step behind the newest one."""
         self.flags = RowFlags(self)
         """What samples may lie on, by place: see :mod:`reverie.data.flags`."""
+        self.ages = EpisodeAges(self)
+        """How old the rows' episodes are, by place: see :mod:`reverie.data.ages`."""
         self._store = store
         self._examples: Row = {}  # no rows of each column, in their order
         self._columns: Row = {}
@@ -107,12 +110,14 @@ class ObservedColumns:
 
     def gather(self, ids: Array, keys: Iterable[str] | None = None) -> Row:
         """Rows by id, with the leading axes of ``ids``; ids that are not stored give arbitrary values."""
-        places = self.places(ids)
-        wanted = self._examples if keys is None else keys
+        return self.take_rows(self.places(ids), self._examples if keys is None else keys)
+
+    def take_rows(self, places: Array, keys: Iterable[str]) -> Row:
+        """Columns at places in the ring."""
         if self._wide is not None:
-            return {key: self.take(key, places) for key in wanted}
+            return {key: self.take(key, places) for key in keys}
         columns = self._columns
-        return {key: columns[key].take(places, 0) for key in wanted}  # a call less per column, of which there are many
+        return {key: columns[key].take(places, 0) for key in keys}  # a call less per column, of which there are many
 
     def take(self, key: str, places: Array) -> Array:
         """One column at places in the ring."""
@@ -140,6 +145,7 @@ class ObservedColumns:
             self._wide.clear()
         self._wide = None
         self.flags.clear()
+        self.ages.clear()
         self.oldest = self.end = -(-self.end // self.chunk_steps) * self.chunk_steps
 
     def state(self) -> State:

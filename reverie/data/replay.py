@@ -23,7 +23,7 @@ from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Transitions, Window
 from reverie.core.types import NOTE, Array, Row, State, WriteBack
-from reverie.data import flags
+from reverie.data import ages, flags
 from reverie.data.annotations import AnnotationColumns
 from reverie.data.columns import ObservedColumns
 from reverie.data.episodes import lay_in_lanes
@@ -84,7 +84,7 @@ class ReplayBuffer:
         """Rows over all envs below which nothing is sampled."""
         sampler: Annotated[ComponentConfig, Component("sampler")] = UniformSampler.Config()
         """How samples are drawn: uniform, prioritised, recency, online or a mixture of them."""
-        stacked_frames: int | None = Field(None, ge=1)
+        stacked_frames: int | None = Field(None, ge=1, le=ages.OLDEST + 1)
         """Of how many frames observations are stacks: then each is stored only once. Empty: as many as the frame_stack
         wrapper says, if it is the last to change observations; it is decided when a run is created."""
 
@@ -103,6 +103,11 @@ class ReplayBuffer:
         def frames(self) -> int:
             """1 where observations are stored as they are."""
             return self.stacked_frames or 1
+
+        @property
+        def judging_bytes(self) -> int:
+            """Memory for each row that says where samples may lie and which frames they show."""
+            return flags.ROW_BYTES + (ages.ROW_BYTES if self.frames > 1 else 0)
 
     def __init__(self, config: Config, specs: Specs, num_envs: int, store: ChunkStore | None = None) -> None:
         """``store`` is where rows go if the config's storage is disk."""
@@ -220,7 +225,8 @@ class ReplayBuffer:
         """Bytes of the rows kept at the moment, annotations and held-out rows included."""
         drawing = self.sampler.row_bytes(self.config.sampler)
         held_out = 0 if self.holdout is None else self.holdout.memory_bytes
-        return len(self) * (self.rows.row_bytes + flags.ROW_BYTES + self.annotations.row_bytes + drawing) + held_out
+        each = self.rows.row_bytes + self.config.judging_bytes + self.annotations.row_bytes + drawing
+        return len(self) * each + held_out
 
     @staticmethod
     def forecast(config: Config, expected: ExpectedRows) -> Forecast:
@@ -237,7 +243,7 @@ class ReplayBuffer:
         wide = row_bytes(stored, extras, WIDE_BYTES) if config.storage == "disk" else 0
         kept = AnnotationColumns.bytes_of({**annotations, **notes}, config.annotation_dtype)
         drawing = registry.load("sampler", config.sampler.kind).row_bytes(config.sampler)
-        memory = (rows + held_out) * (observed - wide + flags.ROW_BYTES) + rows * (kept + drawing)
+        memory = (rows + held_out) * (observed - wide + config.judging_bytes) + rows * (kept + drawing)
         growing = chunk_rows * (2 if held_out else 1)
         memory += _CHUNK_COPIES * growing * wide
         return Forecast(memory, (rows + held_out) * observed if wide else 0, rows * kept + growing * observed)
@@ -297,10 +303,11 @@ class ReplayBuffer:
         """All columns of these rows (B, T)."""
         if not self._stacked:
             return {**self.rows.gather(ids), **self.annotations.gather(ids)}
-        batch = self.rows.gather(ids, [key for key in self.rows.keys if key not in self._stacked])
+        places = self.rows.places(ids)
+        batch = self.rows.take_rows(places, [key for key in self.rows.keys if key not in self._stacked])
         slides = span.is_within_episode and not is_padded
         stack = slide_stacks if slides else gather_stacks
-        batch |= stack(self.rows, ids, self._stacked, self.config.frames)
+        batch |= stack(self.rows, places, self._stacked, self.config.frames)
         return batch | self.annotations.gather(ids)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from reverie.core.types import Array
 from reverie.data.columns import ObservedColumns
-from reverie.data.flags import FIRST, LAST, VALID, follows, is_step, leads_on
+from reverie.data.flags import FIRST, LAST, VALID, follows, leads_on
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 64, 16384
 """Anchors judged in one go."""
@@ -41,11 +41,6 @@ class Span:
     @cached_property
     def offsets(self) -> Array:
         return np.arange(-self.before, self.after + 1)
-
-    @cached_property
-    def steps(self) -> Array:
-        """The offsets as a column."""
-        return self.offsets[:, None]
 
     @cached_property
     def is_fixed(self) -> bool:
@@ -81,8 +76,7 @@ def judge(columns: ObservedColumns, anchors: Array, span: Span) -> Array:
     """Which of these anchors, all within :func:`anchor_range`, are legal; quick for single steps."""
     if not span.is_step:
         return find_extent(columns, anchors, span).is_legal
-    flags = columns.flags.take(columns.places(anchors + span.steps * columns.num_envs))  # (2, B)
-    is_legal = is_step(flags)
+    is_legal = columns.flags.take_reached(columns.places(anchors + columns.num_envs))
     history = _has_history(columns, anchors, 0, span) if span.history else True
     return is_legal if history is True else is_legal & history
 
@@ -142,14 +136,6 @@ def _has_history(columns: ObservedColumns, anchors: Array, first: Array | int, s
     known_from = (columns.oldest + span.before + span.history) * columns.num_envs
     if not np.count_nonzero(anchors < known_from):
         return True
-    begin = _first_steps_with_history(columns, span.history)
-    step, env = np.divmod(anchors, columns.num_envs)
-    return np.asarray(step + first >= begin[env])
-
-
-def _first_steps_with_history(columns: ObservedColumns, history: int) -> Array:
-    """For each env the first step from which on stacks of frames can be put together: (N,)."""
-    steps = np.arange(columns.oldest, min(columns.oldest + history, columns.end))
-    ids = steps[:, None] * columns.num_envs + np.arange(columns.num_envs)
-    is_first = columns.flags.take(columns.places(ids)) & FIRST != 0
-    return columns.oldest + np.where(is_first.any(axis=0), is_first.argmax(axis=0), history)
+    begin = anchors + first * columns.num_envs
+    back = np.minimum(columns.ages.take(columns.places(begin)), span.history)
+    return np.asarray(begin // columns.num_envs - back >= columns.oldest)

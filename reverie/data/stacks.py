@@ -1,9 +1,9 @@
 """Stacks of frames of which only the newest frame is stored.
 
-Usually either every stack is stored whole or a buffer rebuilds them by its own rules. Here the rule of
-:mod:`reverie.data.rows` is applied to row ids, so that a sample copies just the frames it shows. Samples of one episode
-copy even less: neighbouring rows share all frames but one, so each frame is copied once and stacks are windows that
-slide over them.
+Usually either every stack is stored whole or a buffer searches each sample for starts of episodes. Here a row knows how
+old its episode is (:mod:`reverie.data.ages`), so the places of its frames are worked out, and only those are copied.
+Samples of one episode copy even less: neighbouring rows share all frames but one, so each frame is copied once and
+stacks are windows that slide over them.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ import numpy as np
 from reverie.core.errors import ConfigError
 from reverie.core.types import Array, Row
 from reverie.data.columns import ObservedColumns
-from reverie.data.flags import FIRST
-from reverie.data.rows import newest_frame, stack_frames
+from reverie.data.rows import newest_frame
 
 if TYPE_CHECKING:
     from reverie.core.specs import ObservationSpec, Specs
 
 
-def slide_stacks(rows: ObservedColumns, ids: Array, keys: list[str], count: int) -> Row:
-    """The stacks of rows (B, T) that follow each other, each sample within one episode.
+def slide_stacks(rows: ObservedColumns, places: Array, keys: list[str], count: int) -> Row:
+    """The stacks of rows (B, T) that follow each other, each sample within one episode, by their places in the ring.
 
     What is returned may overlap itself in memory: it is to be read, or copied, and not to be written into.
     """
-    frames = ids[:, :1] + _frame_offsets(count, ids.shape[1], rows.num_envs)  # (B, count - 1 + T), oldest first
-    places = rows.places(frames)
-    is_first = rows.flags.take(places[:, 1:count]) & FIRST  # (B, count - 1), up to the first row of all
-    if np.count_nonzero(is_first):  # a quarter of the time of any()
-        # Before its episode starts, a stack repeats the first frame: the last start seen is that of the episode.
-        start = np.where(is_first, frames[:, 1:count], frames[:, :1]).max(axis=1)
-        places = rows.places(np.maximum(frames, start[:, None]))
-    return {key: _slide(rows.take(key, places), ids.shape[1], count) for key in keys}
+    first, length = places[:, :1], places.shape[1]
+    frames = _frames_of(rows, first, count, length)
+    return {key: _slide(rows.take(key, frames), length, count) for key in keys}
+
+
+def gather_stacks(rows: ObservedColumns, places: Array, keys: list[str], count: int) -> Row:
+    """The stacks of any rows (B, T), each made by itself."""
+    frames = _frames_of(rows, places[..., None], count)  # (B, T, count)
+    return {key: _join_frames(rows.take(key, frames)) for key in keys}
+
+
+def _frames_of(rows: ObservedColumns, first: Array, count: int, length: int = 1) -> Array:
+    """The places of all frames that ``length`` rows show, oldest first; ``first`` is where the first row lies (..., 1).
+
+    Before its episode starts, a stack repeats the first frame.
+    """
+    back = np.maximum(_offsets(count, length), -rows.ages.take(first))
+    return rows.places(first + back * rows.num_envs)
 
 
 @lru_cache
-def _frame_offsets(count: int, length: int, num_envs: int) -> Array:
-    """From the first of ``length`` rows to all frames of their stacks."""
-    return np.arange(1 - count, length) * num_envs
-
-
-def gather_stacks(rows: ObservedColumns, ids: Array, keys: list[str], count: int) -> Row:
-    """The stacks of any rows (B, T): stacks of ids are made first, then only those frames are read."""
-    past = ids.reshape(-1, 1) - np.arange(count - 1, -1, -1) * rows.num_envs  # (B * T, count), oldest first
-    is_first = rows.flags.take(rows.places(past)) & FIRST != 0
-    stacks = stack_frames(past[..., None], is_first, count)[:, -1]  # the ids of each row's frames
-    frames = rows.gather(stacks.reshape(*ids.shape, count), keys)  # (B, T, count, ..., C)
-    return {key: _join_frames(values) for key, values in frames.items()}
+def _offsets(count: int, length: int) -> Array:
+    """From the first of ``length`` rows to all frames of their stacks, oldest first."""
+    return np.arange(1 - count, length)
 
 
 def take_newest_frame(key: str, row: Row, count: int) -> Array:

@@ -363,8 +363,8 @@ def test_the_forecast_is_what_a_full_buffer_takes(dtype: str) -> None:
     buffer = make_buffer(36, annotation_dtype=dtype)
     latent = {"latent": np.ones((2, 3), np.float32)}
     buffer.write_back(WriteBack(buffer.rows.ids[:2], latent))
-    # obs 8, reward 4, four flags 4 and once more as bits, action 8, value 4, and the latent
-    assert buffer.memory_bytes == 72 * (29 + 3 * np.dtype(dtype).itemsize)
+    # obs 8, reward 4, four flags 4, as bits and in one more byte 2, action 8, value 4, and the latent
+    assert buffer.memory_bytes == 72 * (30 + 3 * np.dtype(dtype).itemsize)
     extras = {"value": np.zeros(2, np.float32)}
     assert forecast_buffer(buffer.config, ExpectedRows(SPECS, 2, extras, latent)).memory == buffer.memory_bytes
 
