@@ -16,6 +16,7 @@ from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree, join_path, leaves, put
 from reverie.config.validate import load_config, load_part
 from reverie.core import registry
+from reverie.core.counters import Budget
 from reverie.core.errors import ConfigError
 from reverie.core.schedule import LINEAR, expand_linear
 from reverie.envs.config import EnvConfig
@@ -114,6 +115,13 @@ def step_budget(phases: tuple[Phase, ...]) -> int:
 def update_budget(phases: tuple[Phase, ...]) -> int:
     """Updates of phases that are counted in them, loops unrolled."""
     return sum(phase.duration_updates or 0 for phase in flatten_phases(phases))
+
+
+def budget_of(phases: tuple[Phase, ...]) -> Budget:
+    """Env steps; or updates, where only stored data are learnt from."""
+    is_offline = not any(has_hook(phase, "collect") for phase in flatten_phases(phases))
+    updates = update_budget(phases)
+    return Budget("updates", updates) if is_offline and updates else Budget("env_steps", step_budget(phases))
 
 
 def set_budget(tree: Tree, steps: int, sources: Mapping[str, str] | None = None) -> Tree:

@@ -14,6 +14,26 @@ from dataclasses import asdict, dataclass
 from reverie.core.types import Clock, State
 
 
+@dataclass(frozen=True)
+class Budget:
+    """What a run is counted in, and how much of it there is to do; 0 if that is open."""
+
+    counter: str = "env_steps"
+    """Or ``updates``, where a run learns from data without taking a step."""
+    total: int = 0
+
+    @property
+    def unit(self) -> str:
+        """As people write it."""
+        return self.counter.replace("_", " ")
+
+    def place(self, number: int) -> str:
+        return f"{self.unit.removesuffix('s')} {number:,}"
+
+    def amount(self, number: int) -> str:
+        return f"{number:,} {self.unit}"
+
+
 @dataclass
 class Counters:
     env_steps: int = 0
@@ -22,6 +42,10 @@ class Counters:
     cycles: int = 0
     episodes: int = 0
     horizon_steps: int = 0
+
+    def progress(self, budget: Budget) -> int:
+        """How far a run with this budget has come."""
+        return int(getattr(self, budget.counter))
 
     def clock(self) -> Clock:
         return Clock(self.env_steps, self.updates, self.cycles, self.horizon_steps)

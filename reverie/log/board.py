@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reverie.core.counters import Budget
 from reverie.log.rules import Rules, Style
 from reverie.log.sparkline import Trend
 
@@ -54,15 +55,16 @@ class Alert:
 
     level: str
     text: str
-    env_steps: int
+    place: int
+    """By the counter that the run goes by."""
 
 
 class Board:
     """Takes records as they come; knows nothing of screens."""
 
-    def __init__(self, rules: Rules, budget_steps: int = 0) -> None:
+    def __init__(self, rules: Rules, budget: Budget = Budget()) -> None:  # noqa: B008 - it never changes
         self.rules = rules
-        self.budget_steps = budget_steps
+        self.budget = budget
         self.title = ""
         self.position: dict[str, Any] = {}
         self.metrics: dict[str, Metric] = {}
@@ -86,30 +88,31 @@ class Board:
             elif name not in self._passed and name not in self._unwanted:
                 self._meet(name, float(value))
 
-    def alert(self, level: str, text: str, env_steps: int | None = None) -> None:
-        self.alerts.append(Alert(level, text, self.env_steps if env_steps is None else env_steps))
+    def alert(self, level: str, text: str, place: int | None = None) -> None:
+        self.alerts.append(Alert(level, text, self.done if place is None else place))
 
     def tick(self, now: float | None = None) -> None:
         """Note when the run was where, to tell how long the rest will take."""
-        self._pace.append((time.perf_counter() if now is None else now, self.env_steps))
+        self._pace.append((time.perf_counter() if now is None else now, self.done))
 
     @property
-    def env_steps(self) -> int:
-        return int(self.position.get("env_steps", 0))
+    def done(self) -> int:
+        """How far the run has come, in what its budget is counted in."""
+        return int(self.position.get(self.budget.counter, 0))
 
     @property
     def share(self) -> float | None:
-        """The share of the budget that is done; None where the phases are not counted in env steps."""
-        return min(1.0, self.env_steps / self.budget_steps) if self.budget_steps else None
+        """The share of the budget that is done; None where it is open."""
+        return min(1.0, self.done / self.budget.total) if self.budget.total else None
 
     @property
     def seconds_left(self) -> float | None:
-        if not self.budget_steps or len(self._pace) < 2:
+        if not self.budget.total or len(self._pace) < 2:
             return None
-        (then, steps_then), (now, steps_now) = self._pace[0], self._pace[-1]
-        if steps_now <= steps_then:
+        (then, done_then), (now, done_now) = self._pace[0], self._pace[-1]
+        if done_now <= done_then:
             return None
-        left = max(0, self.budget_steps - steps_now) * (now - then) / (steps_now - steps_then)
+        left = max(0, self.budget.total - done_now) * (now - then) / (done_now - done_then)
         return max(0.0, left - (time.perf_counter() - now))
 
     def chosen(self, count: int) -> list[Metric]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from reverie.core.counters import Budget
 from reverie.log.board import Board
 from reverie.log.live import LiveTable, Screen
 from reverie.log.plain import PlainRows
@@ -25,23 +26,24 @@ PLAIN_WIDTH = 80
 class Console:
     """A sink that shows records; ``say``, ``note`` and ``alert`` are for everybody else who has something to tell."""
 
-    def __init__(self, folder: Path, horizon_steps: int, quiet: bool = False, rules: Rules | None = None) -> None:
+    def __init__(self, folder: Path, budget: Budget, quiet: bool = False, rules: Rules | None = None) -> None:
         self.folder = folder
         self.screen = None if quiet else Screen()
         self.log: TextIO = (folder / "run.log").open("a", encoding="utf-8")
         self.rules = rules or Rules()
-        self.plain = PlainRows(horizon_steps, self.rules)
+        self.budget = budget
+        self.plain = PlainRows(budget, self.rules)
         self.board: Board | None = None
         self.live: LiveTable | None = None
         self.has_told_crash = False
         self._told: set[str] = set()
         self._lock = threading.RLock()
 
-    def start(self, title: str, budget_steps: int) -> None:
+    def start(self, title: str) -> None:
         """From here on a terminal shows a live table, with what the run has recorded so far in it."""
         if self.screen is None or not is_watched():
             return
-        self.board = Board(self.rules, budget_steps)
+        self.board = Board(self.rules, self.budget)
         self.board.title = title
         self._recall()
         self.live = LiveTable(self.screen, self.board, self._lock)
@@ -67,19 +69,19 @@ class Console:
             self.log.write(text + "\n")
             self.log.flush()
 
-    def alert(self, level: str, text: str, env_steps: int | None = None) -> None:
+    def alert(self, level: str, text: str, place: int | None = None) -> None:
         """Something to be seen: ``level`` is info, warning or error. The live table shows the last few."""
-        where = "" if env_steps is None else f" at env step {env_steps:,}"
+        where = "" if place is None else f" at {self.budget.place(place)}"
         self.note(f"{level}{where}: {text}")
         if self.board is None:
             self._print(textwrap.fill(f"{level}{where}: {text}", PLAIN_WIDTH, subsequent_indent="  "))
             return
         with self._lock:
-            self.board.alert(level, text, env_steps)
+            self.board.alert(level, text, place)
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
         if kind in ALERTS:
-            self.alert(record["level"], record["message"], record["env_steps"])
+            self.alert(record["level"], record["message"], record.get(self.budget.counter))
         elif kind in ("metrics", "machine"):
             if self.board is not None:
                 with self._lock:
@@ -122,7 +124,7 @@ class Console:
             with suppress(ValueError, KeyError, TypeError, OSError):
                 for record in read_jsonl(self.folder / f"{kind}.jsonl"):
                     if kind in ALERTS:
-                        self.board.alert(record["level"], record["message"], record["env_steps"])
+                        self.board.alert(record["level"], record["message"], record.get(self.budget.counter))
                     else:
                         self.board.write(kind, record)
 

@@ -27,6 +27,10 @@ class RunInfo:
     folder: Path
     env_steps: int = 0
     """Where the run stands: files hold what was recorded up to here."""
+    updates: int = 0
+    """The same in updates."""
+    counter: str = "env_steps"
+    """What curves go over: ``updates`` where a run only learns from stored data."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The whole config as plain data."""
 

@@ -90,8 +90,8 @@ def _head(board: Board, width: int) -> list[RenderableType]:
 
 def _bar(board: Board, left: float | None, width: int) -> RenderableType:
     if board.share is None:
-        return Text(f"{board.env_steps:,} env steps", style="bold", no_wrap=True)
-    steps = f"{board.env_steps:,} of {board.budget_steps:,}" if width >= 60 else f"{board.env_steps:,}"
+        return Text(board.budget.amount(board.done), style="bold", no_wrap=True)
+    steps = f"{board.done:,} of {board.budget.total:,}" if width >= 60 else f"{board.done:,}"
     rest = f"{in_words(left)} left" if left is not None and board.share < 1 else ""
     cells: list[tuple[str, str]] = [(f"{board.share:4.0%}", "bold"), (steps, ""), (rest, "green")]
     cells = [(text, style) for text, style in cells if text]
@@ -202,6 +202,6 @@ def _alert_line(alert: Alert, width: int) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{ALERT_SIGNS.get(alert.level, '!')} ", style=colour)
     text.append(" ".join(alert.text.split()), style=colour)
-    text.append(f"  at {alert.env_steps:,}", style="dim")
+    text.append(f"  at {alert.place:,}", style="dim")
     text.truncate(width, overflow="ellipsis")
     return text

@@ -7,20 +7,29 @@ from fnmatch import filter as matching
 from functools import lru_cache
 from typing import Any
 
+from reverie.core.counters import Budget
 from reverie.log.rules import Rules
 
 ROWS = 20
-COLUMNS = (
+COLUMNS = {
     # title, width, key, format; a return has more digits where it is small
-    ("env steps", 12, "env_steps", "{:,.0f}"),
-    ("updates", 12, "updates", "{:,.0f}"),
-    ("return", 10, "collect/return", None),
-    ("evaluate", 10, "evaluate/return_mean", None),
-    ("length", 9, "collect/length", "{:.1f}"),
-    ("loss", 10, "loss", "{:.4f}"),
-    ("steps/s", 9, "speed/env_steps_per_second", "{:,.0f}"),
-)
-KEYS = tuple(key for _, _, key, _ in COLUMNS)
+    "env_steps": (
+        ("env steps", 12, "env_steps", "{:,.0f}"),
+        ("updates", 12, "updates", "{:,.0f}"),
+        ("return", 10, "collect/return", None),
+        ("evaluate", 10, "evaluate/return_mean", None),
+        ("length", 9, "collect/length", "{:.1f}"),
+        ("loss", 10, "loss", "{:.4f}"),
+        ("steps/s", 9, "speed/env_steps_per_second", "{:,.0f}"),
+    ),
+    "updates": (
+        ("updates", 12, "updates", "{:,.0f}"),
+        ("evaluate", 10, "evaluate/return_mean", None),
+        ("loss", 10, "loss", "{:.4f}"),
+        ("updates/s", 11, "speed/updates_per_second", "{:,.0f}"),
+    ),
+}
+"""By what a run is counted in."""
 LOSSES = "update*/*loss*"
 """What may stand below ``loss``: the one of a record that the rules hold to be the most important."""
 USUAL_LOSS = "update/loss"
@@ -29,8 +38,10 @@ USUAL_LOSS = "update/loss"
 class PlainRows:
     """Twenty rows per run and one after each evaluation."""
 
-    def __init__(self, horizon_steps: int, rules: Rules) -> None:
-        self.every = max(1, horizon_steps // ROWS)
+    def __init__(self, budget: Budget, rules: Rules) -> None:
+        self.counter = budget.counter
+        self.columns = COLUMNS[budget.counter]
+        self.every = max(1, budget.total // ROWS)
         self.importance = lru_cache(10_000)(lambda name: rules.style(name).importance)
         self.values: dict[str, Any] = {}
         self.rows = 0
@@ -39,15 +50,15 @@ class PlainRows:
 
     def write(self, kind: str, record: Mapping[str, Any]) -> list[str]:
         """The lines that a record calls for, mostly none."""
-        self.values.update({key: record[key] for key in KEYS if key in record})
+        self.values.update({key: record[key] for _, _, key, _ in self.columns if key in record})
         if losses := matching(record, LOSSES):
             self.loss = max(losses, key=self.importance)
             self.values["loss"] = record[self.loss]
-        due = record["env_steps"] // self.every
+        due = record.get(self.counter, 0) // self.every
         if "evaluate/return_mean" not in record and not (kind == "machine" and due > self.rows):
             return []
         self.rows = due
-        header = [] if self.has_header else ["".join(title.rjust(width) for title, width, _, _ in COLUMNS)]
+        header = [] if self.has_header else ["".join(title.rjust(width) for title, width, _, _ in self.columns)]
         self.has_header = True
         return [*header, *self._name_loss(), self._row()]
 
@@ -61,7 +72,7 @@ class PlainRows:
     def _row(self) -> str:
         return "".join(
             (_show(self.values[key], form) if key in self.values else "-").rjust(width)
-            for _, width, key, form in COLUMNS
+            for _, width, key, form in self.columns
         )
 
 

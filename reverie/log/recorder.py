@@ -50,7 +50,7 @@ class Recorder:
         self.lines = 0
         self.device_usage = device_usage
         self.meter = Meter()
-        self._last = (time.perf_counter(), counters.env_steps)
+        self._last = self._now()
 
     def begin_phase(self, name: str) -> None:
         """Write what belongs to the phase before, and forget it: a phase ends by what it measured itself."""
@@ -77,11 +77,11 @@ class Recorder:
 
     def alert(self, level: str, rule: str, message: str, kind: str = "alerts") -> None:
         """Something to be told now, to all sinks."""
-        self._send(kind, {"env_steps": self.counters.env_steps, "level": level, "rule": rule, "message": message})
+        self._send(kind, {**self._place(), "level": level, "rule": rule, "message": message})
 
     def show(self, kind: str, name: str, **content: Any) -> None:
         """A histogram, a video or a figure for the sinks that can show it, see :mod:`reverie.log.media`."""
-        self._send(kind, {"env_steps": self.counters.env_steps, "name": name, **content})
+        self._send(kind, {**self._place(), "name": name, **content})
 
     def end_cycle(self, machine: Mapping[str, float] | None = None) -> None:
         """Write a line if enough env steps have passed, or if too much has gathered; ``machine`` goes with timings."""
@@ -111,24 +111,27 @@ class Recorder:
     def load_state(self, state: State) -> None:
         self.latest, self.pending = dict(state["latest"]), {k: list(v) for k, v in state["pending"].items()}
         self.lines, self.phase = state["lines"], state["phase"]
-        self._last = (time.perf_counter(), self.counters.env_steps)
+        self._last = self._now()
+
+    def _place(self) -> dict[str, int]:
+        return {"env_steps": self.counters.env_steps, "updates": self.counters.updates}
 
     def _position(self) -> dict[str, Any]:
         counters = self.counters
-        return {
-            "env_steps": counters.env_steps, "updates": counters.updates, "cycles": counters.cycles,
-            "episodes": counters.episodes, "phase": self.phase,
-        }  # fmt: skip
+        return {**self._place(), "cycles": counters.cycles, "episodes": counters.episodes, "phase": self.phase}
 
     def _send_machine(self, more: Mapping[str, float]) -> None:
-        now, steps = time.perf_counter(), self.counters.env_steps
-        before, steps_before = self._last
-        self._last = (now, steps)
+        before, self._last = self._last, self._now()
+        seconds, steps, updates = (now - then for now, then in zip(self._last, before, strict=True))
         self._send("machine", {
-            "env_steps": steps, "time": time.time(),
-            "speed/env_steps_per_second": (steps - steps_before) / max(now - before, 1e-9),
+            **self._place(), "time": time.time(), "speed/env_steps_per_second": steps / max(seconds, 1e-9),
+            "speed/updates_per_second": updates / max(seconds, 1e-9),
             **self.meter.read(), **self.device_usage(), **more,
         })  # fmt: skip
+
+    def _now(self) -> tuple[float, int, int]:
+        """Where the run is: seconds, env steps, updates."""
+        return time.perf_counter(), self.counters.env_steps, self.counters.updates
 
     def _send(self, kind: str, record: Mapping[str, Any]) -> None:
         for sink in self.sinks:

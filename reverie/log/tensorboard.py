@@ -27,7 +27,7 @@ class TensorBoardConfig(ComponentConfig):
 
 
 class TensorBoardSink:
-    """Writes every number of metrics and machine records over env steps, and every episode's return."""
+    """Writes every number of metrics and machine records over env steps (or updates), and every episode's return."""
 
     Config = TensorBoardConfig
 
@@ -38,7 +38,8 @@ class TensorBoardSink:
 
         self._event, self._summary, self._histogram, self._file_writer = Event, Summary, HistogramProto, EventFileWriter
         self.folder = run.folder / "tensorboard"
-        _delete_outdated(self.folder, run.env_steps)
+        self._counter = run.counter
+        _delete_outdated(self.folder, getattr(run, run.counter))
         self._writer = EventFileWriter(str(self.folder))
         self._media: tuple[int, Any] | None = None
         self._draw = {"histogram": self.add_histogram, "video": self.add_video, "figure": self.add_figure}
@@ -85,28 +86,29 @@ class TensorBoardSink:
         self._add_media(record, image=image)
 
     def _add_media(self, record: Mapping[str, Any], **content: Any) -> None:
-        writer = self._media_writer(record["env_steps"])
+        writer = self._media_writer(record[self._counter])
         writer.add_event(self._make_event(record, [self._summary.Value(tag=record["name"], **content)]))
         writer.flush()
 
-    def _media_writer(self, env_steps: int) -> Any:
+    def _media_writer(self, place: int) -> Any:
         """A file for each place in the run, so that a resume can delete those that it makes anew."""
-        if self._media is None or self._media[0] != env_steps:
+        if self._media is None or self._media[0] != place:
             if self._media is not None:
                 self._media[1].close()
             # In a folder of their own: TensorBoard reads the files of a folder one after the other, to the end of each.
-            self._media = env_steps, self._file_writer(str(self.folder / MEDIA), filename_suffix=f".{env_steps}")
+            self._media = place, self._file_writer(str(self.folder / MEDIA), filename_suffix=f".{place}")
         return self._media[1]
 
     def _make_event(self, record: Mapping[str, Any], values: list[Any]) -> Any:
-        return self._event(wall_time=time.time(), step=record["env_steps"], summary=self._summary(value=values))
+        step = record.get(self._counter, 0)  # machine records of earlier runs have env steps alone
+        return self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
 
 
-def _delete_outdated(folder: Path, env_steps: int) -> None:
+def _delete_outdated(folder: Path, place: int) -> None:
     """All curves, and what was drawn after the checkpoint."""
     for path in folder.glob("*tfevents*"):
         path.unlink()
     for path in (folder / MEDIA).glob("*tfevents*"):
-        steps = path.suffix.removeprefix(".")
-        if not steps.isdigit() or int(steps) > env_steps:
+        number = path.suffix.removeprefix(".")
+        if not number.isdigit() or int(number) > place:
             path.unlink()

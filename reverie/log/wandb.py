@@ -42,7 +42,7 @@ class WandbConfig(ComponentConfig):
 
 
 class WandbSink:
-    """Sends metrics, scores, alerts and pictures, all over env steps."""
+    """Sends metrics, scores, alerts and pictures, all over env steps, or updates without them."""
 
     Config = WandbConfig
 
@@ -58,8 +58,9 @@ class WandbSink:
             resume="allow", dir=str(run.folder), config=dict(run.config),
             settings=wandb.Settings(console="off", silent=True),
         )  # fmt: skip
-        self._run.define_metric("env_steps")
-        self._run.define_metric("*", step_metric="env_steps")
+        self._counter = run.counter
+        self._run.define_metric(run.counter)
+        self._run.define_metric("*", step_metric=run.counter)
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
         if kind in ALERTS:
@@ -70,7 +71,7 @@ class WandbSink:
         elif kind in ("metrics", "machine"):
             self._run.log({key: value for key, value in record.items() if key not in NOT_CURVES})
         elif kind in ("histogram", "video", "figure"):
-            self._run.log({"env_steps": record["env_steps"], record["name"]: self._picture(kind, record)})
+            self._run.log({self._counter: record[self._counter], record["name"]: self._picture(kind, record)})
 
     def close(self) -> None:
         self._run.finish()

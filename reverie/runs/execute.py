@@ -9,7 +9,7 @@ from functools import partial
 from reverie.config.build import build, build_evaluator
 from reverie.config.files import config_to_tree
 from reverie.config.hook_checks import has_hook, has_update
-from reverie.config.resolve import step_budget
+from reverie.config.resolve import budget_of
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ConfigError, ReverieError, RunError
@@ -52,6 +52,7 @@ class Execution:
         self.quiet = quiet
         self.state = "failed"
         self.exit_code = 0
+        self.budget = budget_of(config.phases)
         self.before_start: Callable[[], None] = lambda: None
         self.changed: tuple[str, ...] = ()  # settings that are not those of the checkpoint to go on from
 
@@ -78,24 +79,24 @@ class Execution:
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
             self.videos.begin(session)
             self.pictures = Pictures(self.config, self.folder, self.console.say)
-            self.foresight = Foresight(evaluator, self.folder, self.console.say)
+            self.foresight = Foresight(evaluator, self.folder, self.console.say, self.budget)
             self.foresight.begin(session)
             orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
             try:
                 self._run(orchestrator, checkpointer, request)
             except BaseException as error:
                 with suppress(OSError, RunError):  # a disk that is full must not hide what really went wrong
-                    self.folder.write_status(state="failed", env_steps=session.counters.env_steps)
+                    self._write_status("failed", session)
                 if isinstance(error, Exception):  # and not a second signal, which means to stop at once
                     self._report(checkpointer.logs)
                 raise
-            self.folder.write_status(state=self.state, env_steps=session.counters.env_steps)
+            self._write_status(self.state, session)
             self._report(checkpointer.logs)
 
     def _build(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Checkpointer:
         """The session where the checkpoint left it, or at its very beginning, with its checkpointer."""
         rules = Rules(self.config.log.rules, self.config.log.show)
-        self.console = Console(self.folder.path, self.config.horizon_steps, self.quiet, rules)
+        self.console = Console(self.folder.path, self.budget, self.quiet, rules)
         stack.callback(self.console.close)
         stack.enter_context(shown_in(self.console))
         logs = JsonlSink(self.folder.path)
@@ -110,6 +111,10 @@ class Execution:
             load_initial_weights(session.algorithm, self.folder.path)
         return checkpointer
 
+    def _write_status(self, state: str, session: Session) -> None:
+        counters = session.counters
+        self.folder.write_status(state=state, env_steps=counters.env_steps, updates=counters.updates)
+
     def _report(self, logs: JsonlSink) -> None:
         """Write the report; whatever is wrong with it must not be what a run fails of."""
         if not self.config.log.report:
@@ -123,28 +128,30 @@ class Execution:
 
     def say_finished(self) -> None:
         """There is nothing left to do; say so, and what would make the run go on."""
-        done = self.folder.status().get("env_steps", 0)
-        console = Console(self.folder.path, self.config.horizon_steps, self.quiet)
-        console.say(f"{self.folder.path} is finished, after {done:,} env steps.")
+        status = self.folder.status()
+        done = status.get("env_steps", 0)
+        console = Console(self.folder.path, self.budget, self.quiet)
+        amount = self.budget.amount(status.get(self.budget.counter, 0))
+        console.say(f"{self.folder.path} is finished, after {amount}.")
         console.say(f"Go on with a longer budget: {self.resume_command} {twice_the_budget(self.config, done)}")
         console.close()
         self.state = "finished"
 
     def _introduce(self, session: Session, notes: tuple[str, ...]) -> None:
-        config, steps = self.config, session.counters.env_steps
-        where = f" from env step {steps:,}" if steps else ""
+        config, done = self.config, session.counters.progress(self.budget)
+        where = f" from {self.budget.place(done)}" if done else ""
         self.console.say(f"{self.folder.path}: {config.env.id} with {config.algorithm.kind}, seed {config.seed}{where}")
         for note in notes:
             self.console.say(note)
         self.folder.write_status(state="running", final_score=None)  # of an earlier end, if the run goes on
-        if config.preflight.enabled and not steps:
+        if config.preflight.enabled and not done:
             probe = build if config.preflight.probe and not self.quiet else None  # nobody to tell: no waiting
             for line in report_lines(examine_session(session, self.folder.path, probe)):
                 self.console.say(line)
         if is_debugged() and not config.debug:
             self.console.say("A debugger is attached; this is no debug run all the same (debug: false in its config).")
         title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
-        self.console.start(title, step_budget(config.phases))
+        self.console.start(title)
 
     def _add_webhook(self, session: Session) -> None:
         setting = self.config.monitor.webhook
@@ -164,7 +171,8 @@ class Execution:
 
     def _add_loggers(self, session: Session) -> None:
         """The sinks of the config; only now, when the files hold what the run goes on from."""
-        run = RunInfo(self.folder.path, session.counters.env_steps, hide_in_tree(config_to_tree(self.config)))
+        counters, config = session.counters, hide_in_tree(config_to_tree(self.config))
+        run = RunInfo(self.folder.path, counters.env_steps, counters.updates, self.budget.counter, config)
         warn = partial(self.console.alert, "warning")
         session.recorder.sinks += make_loggers(self.config.log.all_loggers(), run, warn)
 
@@ -185,7 +193,7 @@ class Execution:
         if self.state == "stopped":
             self.exit_code = request.exit_code
             self.console.stop()
-            self.console.say(f"Stopped and saved at env step {session.counters.env_steps:,}.")
+            self.console.say(f"Stopped and saved at {self.budget.place(session.counters.progress(self.budget))}.")
             self.console.say(f"Go on with: {self.resume_command}")
 
     def _finish(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
@@ -209,7 +217,8 @@ class Execution:
         self.videos.finish(session)
         self.pictures.finish(session)
         self.console.stop()
-        self.console.say(f"Finished after {session.counters.env_steps:,} env steps: {self.folder.path}")
+        amount = self.budget.amount(session.counters.progress(self.budget))
+        self.console.say(f"Finished after {amount}: {self.folder.path}")
         self.videos.announce()
 
     def _save_after(self, error: Exception, orchestrator: Orchestrator, checkpointer: Checkpointer) -> None:

@@ -19,16 +19,16 @@ MOST_PANELS = 8
 PANELS_IN_A_ROW = 4
 
 
-def draw_curve(points: Array, title: str, goal: float | None = None) -> Array:
-    """The mean returns of evaluations with their intervals: rows of env steps, mean, low, high."""
+def draw_curve(points: Array, title: str, unit: str, goal: float | None = None) -> Array:
+    """The mean returns of evaluations with their intervals: rows of place, mean, low, high."""
     figure, (axes,) = _make_figure(1, (6.4, 3.6))
-    steps, mean, low, high = _drawable(points).T
-    axes.fill_between(steps, low, high, alpha=0.2, linewidth=0)
-    axes.plot(steps, mean, marker="o", markersize=4)
+    places, mean, low, high = _drawable(points).T
+    axes.fill_between(places, low, high, alpha=0.2, linewidth=0)
+    axes.plot(places, mean, marker="o", markersize=4)
     if goal is not None:
         axes.axhline(goal, color="grey", linewidth=1, linestyle="dashed")
     axes.set_title(title, fontsize=11, parse_math=False)
-    axes.set(xlabel="env steps", ylabel="evaluation return")
+    axes.set(xlabel=unit, ylabel="evaluation return")
     return _picture(figure)
 
 

@@ -1,4 +1,5 @@
 """What a world model foresees, as files: ``foresight/<env steps>/`` with a video and a picture per image, and numbers.
+Runs that learn from stored data alone have updates in place of env steps.
 
 A part of the cycle without memory; the numbers are in metrics.jsonl already. Whatever goes wrong with the files is
 said once and never stops the training.
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from reverie.core.counters import Budget
 from reverie.core.types import Array
 from reverie.log.frames import Canvas, Caption
 from reverie.log.media import encode_png
@@ -37,27 +39,28 @@ SHOWN_ENVS = 3
 class Foresight:
     """Writes the look that an evaluation took, and shows it to the sinks."""
 
-    def __init__(self, evaluator: Evaluator, folder: RunFolder, say: Callable[[str], None]) -> None:
+    def __init__(self, evaluator: Evaluator, folder: RunFolder, say: Callable[[str], None], budget: Budget) -> None:
         self.evaluator = evaluator
         self.folder = folder.path / FORESIGHT
         self.say = say
+        self.budget = budget
         self.is_on = True
 
     def begin(self, session: Session) -> None:
         """Forget what a resume from an earlier moment will make anew."""
         for path in self.folder.glob("*"):
-            if path.name.isdecimal() and int(path.name) > session.counters.env_steps:
+            if path.name.isdecimal() and int(path.name) > session.counters.progress(self.budget):
                 shutil.rmtree(path, ignore_errors=True)
 
     def end_cycle(self, session: Session) -> None:
         """Nothing to do: only evaluations matter here."""
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
-        look, clock = self.evaluator.last_look, session.counters.clock()
+        look, place = self.evaluator.last_look, session.counters.progress(self.budget)
         if look is None or not self.is_on:
             return
         try:
-            write_look(look, self.folder / str(clock.env_steps), {"env_steps": clock.env_steps})
+            write_look(look, self.folder / str(place), {self.budget.counter: place})
             if has_viewers(session.config):
                 show_look(look, session.recorder)
         except Exception as error:  # an encoder or a disk: training goes on

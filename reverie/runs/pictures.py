@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from reverie.config.resolve import budget_of
 from reverie.config.schema import RunConfig
 from reverie.core.types import Array, State
 from reverie.log.sinks import read_jsonl
@@ -22,7 +23,7 @@ from reverie.training.session import Session
 MOST_HISTOGRAMS = 40
 MOST_VALUES = 10_000
 """Of larger arrays every second, third ... value counts: a histogram looks the same."""
-CURVE = ("env_steps", "evaluate/return_mean", "evaluate/return_low", "evaluate/return_high")
+CURVE = ("evaluate/return_mean", "evaluate/return_low", "evaluate/return_high")
 
 
 def has_viewers(config: RunConfig) -> bool:
@@ -38,11 +39,13 @@ class Pictures:
         self.is_on = has_viewers(config)
         self.title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
         self.goal = config.env.spec.solved_at
+        self.budget = budget_of(config.phases)
         self.curve: list[list[float]] = []
         if self.is_on:
             with suppress(OSError, ValueError, KeyError):
                 lines = read_jsonl(folder.path / "metrics.jsonl")
-                self.curve = [[line[key] for key in CURVE] for line in lines if CURVE[1] in line]
+                keys = (self.budget.counter, *CURVE)
+                self.curve = [[line[key] for key in keys] for line in lines if CURVE[0] in line]
 
     def end_cycle(self, session: Session) -> None:
         """Nothing to do: only evaluations matter here."""
@@ -50,8 +53,8 @@ class Pictures:
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
         if not self.is_on:
             return
-        words = [key.partition("/")[2] for key in CURVE[1:]]
-        self.curve.append([session.counters.env_steps, *(summary[word] for word in words)])
+        words = [key.partition("/")[2] for key in CURVE]
+        self.curve.append([session.counters.progress(self.budget), *(summary[word] for word in words)])
         for name, values in _arrays(session.algorithm.policy_state()):
             session.recorder.show("histogram", f"weights/{name}", values=values)
 
@@ -60,7 +63,7 @@ class Pictures:
         if not self.is_on or not self.curve:
             return
         try:
-            image = draw_curve(np.array(self.curve), self.title, self.goal)
+            image = draw_curve(np.array(self.curve), self.title, self.budget.unit, self.goal)
             session.recorder.show("figure", "evaluate/curve", image=image)
         except Exception as error:  # whatever a drawing may fail of, no run shall
             self.say(f"The curve of evaluations could not be drawn: {type(error).__name__}: {error}")

@@ -11,7 +11,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,9 @@ import numpy as np
 
 from reverie.config.build import build, build_evaluator
 from reverie.config.files import read_config
+from reverie.config.resolve import budget_of
 from reverie.config.schema import RunConfig
+from reverie.core.counters import Budget
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed, State
 from reverie.envs.snapshot import cached_verdict
@@ -40,21 +42,22 @@ COMPARED_LOGS = ("metrics", "scores", "alerts")
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a run; without ``start`` it begins at env step 0."""
+    """A stretch of a run; without ``start`` it begins where the run does."""
 
     start: Checkpoint | None
     end: Checkpoint
+    budget: Budget = field(default_factory=Budget)
 
     @property
-    def begin_steps(self) -> int:
-        return self.start.counters["env_steps"] if self.start else 0
+    def begins(self) -> int:
+        return self.start.counters[self.budget.counter] if self.start else 0
 
     @property
-    def num_steps(self) -> int:
-        return self.end.counters["env_steps"] - self.begin_steps
+    def ends(self) -> int:
+        return self.end.counters[self.budget.counter]
 
     def __str__(self) -> str:
-        return f"env steps {self.begin_steps:,} to {self.end.counters['env_steps']:,}"
+        return f"{self.budget.unit} {self.begins:,} to {self.ends:,}"
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,9 @@ def verify_run(folder: RunFolder, which: Literal["last", "first", "all"] = "last
     """Train the segments again, one after the other."""
     for segment in _segments(folder, which):
         config = read_config(config_path_before(folder.path, segment.end))
+        segment = replace(segment, budget=budget_of(config.phases))
         # What takes long inside of it, as evaluations do, needs no line of its own.
-        with progress(f"training {segment} again", total=segment.num_steps) as task, quiet_progress():
+        with progress(f"training {segment} again", total=segment.ends - segment.begins) as task, quiet_progress():
             found = _compare_segment(config, folder, segment, task)
         yield Verdict(str(segment), found, surroundings(folder, config) if found else [])
 
@@ -137,7 +141,7 @@ class _Watch:
     segment: Segment
 
     def end_cycle(self, session: Session) -> None:
-        self.task.done = session.counters.env_steps - self.segment.begin_steps
+        self.task.done = session.counters.progress(self.segment.budget) - self.segment.begins
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
         """Evaluations are no steps of training."""

@@ -2,7 +2,7 @@
 
 The monitor reads the recorder's lines, like any sink, and writes records of two kinds: ``alerts`` follow from metrics
 alone, so that equal runs have equal alerts; ``machine_alerts`` tell of memory and time, which differ from run to run
-and are kept apart. Both are ``{env_steps, level, rule, message}``.
+and are kept apart. Both are ``{env_steps, updates, level, rule, message}``.
 """
 
 from __future__ import annotations

@@ -72,7 +72,11 @@ def to_json(facts: Facts) -> dict[str, Any]:
 def _speed_rows(facts: Facts) -> dict[str, str]:
     measured, duration = facts.measured, facts.duration
     if duration is None or not duration.env_steps:
-        return {} if measured.problem == "not measured" else {"speed": f"unknown: {measured.problem or 'no update'}"}
+        return (
+            {}
+            if measured.problem == "not measured"
+            else {"speed": f"unknown: {measured.problem or 'no update was tried'}"}
+        )
     evaluation = f", and at most {_time_text(duration.evaluation)} of evaluations" if duration.evaluation >= 1 else ""
     return {
         "speed": f"about {duration.steps_per_second:,.0f} env steps per second (tried for {measured.seconds:.1f} s)",

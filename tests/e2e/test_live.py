@@ -48,7 +48,7 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
     assert max(map(len, drawn)) == 80
     assert any("return_mean" in line for line in drawn)
     log = next(tmp_path.glob("runs/*/run.log")).read_text()
-    assert "".join(title.rjust(width) for title, width, _, _ in COLUMNS) in log
+    assert "".join(title.rjust(width) for title, width, _, _ in COLUMNS["env_steps"]) in log
     assert "\x1b" not in log
     quiet = api.train(*WORDS, steps=600, runs_dir=tmp_path / "quiet")  # nothing of this changes a bit of training
     assert next(tmp_path.glob("runs/*/metrics.jsonl")).read_bytes() == (quiet.path / "metrics.jsonl").read_bytes()

@@ -66,7 +66,10 @@ def test_dqn_learns_from_data_of_a_poor_policy(tmp_path: Path) -> None:
         "{evaluate: {episodes: 10, every_updates: 1000}}]",
         runs_dir=tmp_path / "runs",
     )  # fmt: skip
-    assert run.status["env_steps"] == 0
+    assert (run.status["env_steps"], run.status["updates"]) == (0, 2000)
+    assert "Finished after 2,000 updates" in (run.path / "run.log").read_text()
+    assert "after 2,000 updates" in api.report(str(run.path)).with_suffix(".md").read_text()
+    assert invoke("verify", str(run.path)).startswith("updates 1,900 to 2,000: reproduced")
     assert run.status["best_score"] > about["return_mean"] + 80
     losses = [line["validate/update/loss"] for line in run.metrics() if "validate/update/loss" in line]
     assert len(losses) == 4

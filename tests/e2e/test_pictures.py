@@ -87,6 +87,6 @@ def test_large_weights_are_thinned_out() -> None:
 
 def test_the_curve_is_a_picture() -> None:
     points = np.array([[0.0, 1.0, 0.5, 1.5], [10.0, np.inf, 1.0, np.inf]])
-    image = draw_curve(points, "title with $signs$", goal=2.0)
+    image = draw_curve(points, "title with $signs$", "env steps", goal=2.0)
     assert (image.dtype, image.shape[2]) == (np.uint8, 3)
     assert len(np.unique(image)) > 10

@@ -11,7 +11,7 @@ from reverie.runs.report.groups import Comparison, Group, different_settings
 from reverie.runs.report.scoring import improvement_rows, score_rows, shared_rows
 from reverie.runs.report.sections import problem_box, relative_link
 from reverie.runs.report.settings import show_value
-from reverie.runs.report.wording import count, escape, score, short_number, title, whole
+from reverie.runs.report.wording import count, escape, score, short_number, title
 
 MOST_GROUPS = 8
 """More curves than this in one chart tell nobody anything."""
@@ -118,10 +118,9 @@ def _shared_section(comparison: Comparison) -> str:
 def _run_section(comparison: Comparison, base: Path) -> str:
     runs = [run for group in comparison.groups for run in group.runs]
     rows = [
-        [_run_name(run, base), run.state, whole(run.env_steps), score(run.final_score), score(run.best_score)]
-        for run in runs
+        [_run_name(run, base), run.state, run.amount, score(run.final_score), score(run.best_score)] for run in runs
     ]
-    return section("Runs", table(["run", "state", "env steps", "final", "best"], rows, (2, 3, 4), "Runs"))
+    return section("Runs", table(["run", "state", "done", "final", "best"], rows, (2, 3, 4), "Runs"))
 
 
 def _run_name(run: RunData, base: Path) -> Cell:

@@ -29,7 +29,7 @@ def score_lines(run: RunData) -> list[tuple[str, str]]:
         label += f", 95 % interval {score(last.low)} to {score(last.high)}"
     lines = [(score(run.final_score), label)]
     if run.best_score is not None:
-        lines.append((score(run.best_score), f"best, at {whole(best.env_steps)} env steps" if best else "best"))
+        lines.append((score(run.best_score), f"best, at {whole(best.x)} {run.unit}" if best else "best"))
     if recent:
         lines.append((score(sum(recent) / len(recent)), f"last {count(len(recent), 'training episode')}"))
     return lines

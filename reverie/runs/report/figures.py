@@ -13,8 +13,6 @@ from reverie.runs.report.gather import RunData
 from reverie.runs.report.records import Evaluation
 from reverie.runs.report.wording import count, number, score, short_number, whole
 
-UNITS = {"env_steps": "env steps", "updates": "updates"}
-
 
 def learning_figures(run: RunData) -> str:
     """Evaluation and training return, as far as there are any."""
@@ -27,7 +25,7 @@ def metric_figures(run: RunData) -> str:
     parts = []
     for name, series in shown_metrics(run):
         last = number(series.last)
-        chart = Chart([line_of(series.curve())], f"{name}: last value {last}.", UNITS[run.axis])
+        chart = Chart([line_of(series.curve())], f"{name}: last value {last}.", run.unit)
         parts.append(small_figure(name, chart, last))
     return f'<div class="multiples">{"".join(parts)}</div>' if parts else ""
 
@@ -37,8 +35,9 @@ def speed_figure(run: RunData) -> str:
     if not speed.count:
         return ""
     last = whole(speed.last)
-    chart = Chart([line_of(speed.curve(), 6)], f"Env steps per second: last value {last}.")
-    return f'<div class="multiples speed">{small_figure("Env steps per second", chart, last)}</div>'
+    title = f"{run.unit.capitalize()} per second"
+    chart = Chart([line_of(speed.curve(), 6)], f"{title}: last value {last}.", run.unit)
+    return f'<div class="multiples speed">{small_figure(title, chart, last)}</div>'
 
 
 def last_at_each_place(rows: Iterable[Evaluation]) -> list[Evaluation]:
@@ -54,7 +53,7 @@ def _evaluation_figure(run: RunData) -> str:
     note = "mean of the episodes with its 95 % interval (dark), range of the episodes (light)"
     note += f"; dashed: solved at {score(run.solved_at)}" if run.solved_at is not None else ""
     told = _tell([("starts at", rows[0]), ("ends at", rows[-1]), ("best", run.evaluations.best)])
-    chart = Chart([line], f"Evaluation return {told}.", UNITS[run.axis], "return", run.solved_at)
+    chart = Chart([line], f"Evaluation return {told}.", run.unit, "return", run.solved_at)
     return figure("Evaluation return", chart, note)
 
 

@@ -13,7 +13,7 @@ ERROR_HEAD = ("foreseen", "steps", "error at the first", "error at the last", "r
 CALIBRATION_HEAD = ("predicted", "mean error over alike predictions", "mean error")
 
 
-def foresight_section(look: Foresight | None) -> str:
+def foresight_section(look: Foresight | None, unit: str = "env steps") -> str:
     if look is None:
         return ""
     html = "".join(_picture(title, address) for title, address in look.pictures)
@@ -23,12 +23,13 @@ def foresight_section(look: Foresight | None) -> str:
     html += f'<div class="multiples">{"".join(figures)}</div>' if figures else ""
     if look.calibrations:
         html += table(CALIBRATION_HEAD, calibration_rows(look), (1, 2), "Calibration")
-    return section("World model", html, f"{about(look)} Dashed: what repeating gives, and predictions that come true.")
+    note = f"{about(look, unit)} Dashed: what repeating gives, and predictions that come true."
+    return section("World model", html, note)
 
 
-def about(look: Foresight) -> str:
+def about(look: Foresight, unit: str) -> str:
     """What the model was shown."""
-    return f"Episodes that were never learnt from, at {whole(look.env_steps)} env steps."
+    return f"Episodes that were never learnt from, at {whole(look.x)} {unit}."
 
 
 def error_rows(look: Foresight) -> list[list[str]]:

@@ -21,6 +21,7 @@ from reverie.runs.report.records import (
     read_alert,
 )
 from reverie.runs.report.settings import Settings, read_settings
+from reverie.runs.report.wording import whole
 
 LARGEST_VIDEO = 8 << 20
 ALERTS = ("alerts.jsonl", "machine_alerts.jsonl")
@@ -35,6 +36,10 @@ class Video:
     which: str
     name: str
     data: bytes | None
+
+
+UNITS = {"env_steps": "env steps", "updates": "updates"}
+"""What an axis counts, in words."""
 
 
 @dataclass
@@ -78,13 +83,22 @@ class RunData:
         return str(self.status.get("state") or "unknown state")
 
     @property
-    def env_steps(self) -> int:
-        steps = as_number(self.status.get("env_steps"))
-        return int(max(steps or 0, self.reached if self.axis == "env_steps" else 0))
+    def done(self) -> int:
+        """How far it has come on its axis."""
+        return int(max(as_number(self.status.get(self.axis)) or 0, self.reached))
+
+    @property
+    def amount(self) -> str:
+        return f"{whole(self.done)} {self.unit}"
+
+    @property
+    def unit(self) -> str:
+        """What its axis counts."""
+        return UNITS[self.axis]
 
     @property
     def budget(self) -> int | None:
-        steps = as_number(self.settings.tree.get("horizon_steps"))
+        steps = as_number(self.settings.tree.get("horizon_steps")) if self.axis == "env_steps" else None
         return int(steps) if steps else None
 
     @property
@@ -125,6 +139,7 @@ def gather(path: Path, with_videos: bool = True) -> RunData:
         read_settings(path, problems), problems=problems,
     )  # fmt: skip
     run.axis = _choose_axis(path)
+    run.machine = Machine(run.axis)
     _read_metrics(run)
     for record in Lines(path, "scores.jsonl", problems):
         run.episodes.add(record)
@@ -134,7 +149,7 @@ def gather(path: Path, with_videos: bool = True) -> RunData:
         for record in Lines(path, name, problems):
             run.num_alerts += 1
             if len(run.alerts) < MOST_ALERTS:
-                run.alerts.append(read_alert(record))
+                run.alerts.append(read_alert(record, run.axis))
     run.videos = _find_videos(run) if with_videos else []
     run.foresight = read_foresight(run.path, problems) if with_videos else None
     run.problems += _what_is_missing(run)

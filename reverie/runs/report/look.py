@@ -41,7 +41,8 @@ class Calibration:
 class Foresight:
     """What the newest look found, and its pictures by title, as addresses that hold them."""
 
-    env_steps: float
+    x: float
+    """Where it was taken, on the run's axis."""
     curves: list[Curves]
     calibrations: list[Calibration]
     pictures: list[tuple[str, str]]

@@ -25,13 +25,13 @@ def run_text(run: RunData) -> str:
     """One run."""
     text = escape_markdown
     head = f"# {text(run.env)} · {text(title(run.algorithm))} · seed {text(run.seed)}\n\n"
-    head += f"**{text(run.state)}** after {whole(run.env_steps)} env steps · {text(run.name)}\n\n"
+    head += f"**{text(run.state)}** after {run.amount} · {text(run.name)}\n\n"
     parts = [
         head + _table(["score", ""], [[label, value] for value, label in score_lines(run)]),
         _problems(run.problems),
-        _section("Alerts", _list(map(_alert, run.alerts))),
+        _section("Alerts", _list(_alert(alert, run.unit) for alert in run.alerts)),
         _section("Learning", _learning(run)),
-        _section("World model", _foresight(run.foresight) if run.foresight else ""),
+        _section("World model", _foresight(run.foresight, run.unit) if run.foresight else ""),
         _section("Metrics", _table(["metric", "last", "lowest", "highest"], [
             [name, number(series.last), *map(number, series.extremes())] for name, series in shown_metrics(run)])),
         _section("Time", _table(["part", "time", "share"], _time_rows(run))),
@@ -78,8 +78,8 @@ def sparkline(values: Array) -> str:
     return "".join(BLOCKS[level] for level in levels)
 
 
-def _alert(alert: Alert) -> str:
-    return f"{alert.level}: {alert.message} ({alert.rule}, env step {whole(alert.env_steps)})"
+def _alert(alert: Alert, unit: str) -> str:
+    return f"{alert.level}: {alert.message} ({alert.rule}, {unit.removesuffix('s')} {whole(alert.x)})"
 
 
 def _learning(run: RunData) -> str:
@@ -94,9 +94,9 @@ def _learning(run: RunData) -> str:
     return _table(["return", "over the run", "first", "last"], lines)
 
 
-def _foresight(look: Foresight) -> str:
+def _foresight(look: Foresight, unit: str) -> str:
     tables = (_table(ERROR_HEAD, error_rows(look)), _table(CALIBRATION_HEAD, calibration_rows(look)))
-    return "\n".join(part for part in (f"{about(look)}\n", *tables) if part)
+    return "\n".join(part for part in (f"{about(look, unit)}\n", *tables) if part)
 
 
 def _time_rows(run: RunData) -> list[list[str]]:

@@ -30,7 +30,7 @@ def run_page(run: RunData, base: Path | None = None) -> str:
         alert_section(run),
         section("Learning", learning_figures(run)),
         video_section(run, base or run.path),
-        foresight_section(run.foresight),
+        foresight_section(run.foresight, run.unit),
         metric_section(run),
         time_section(run),
         setting_section(run),
@@ -52,8 +52,8 @@ def _head(run: RunData) -> str:
 
 
 def _about(run: RunData) -> str:
-    is_short = run.state != "finished" and run.budget is not None and run.env_steps < run.budget
-    steps = f"{whole(run.env_steps)} env steps" + (f" of {whole(run.budget)}" if is_short else "")
+    is_short = run.state != "finished" and run.budget is not None and run.done < run.budget
+    steps = run.amount + (f" of {whole(run.budget)}" if is_short else "")
     state = f'<span class="state {run.state if run.state in STATES else ""}">{escape(run.state)}</span>'
     wall = [escape(duration(run.machine.wall_seconds))] if run.machine.wall_seconds else []
     return " · ".join([state, f"seed {escape(run.seed)}", steps, *wall])

@@ -48,7 +48,6 @@ class Evaluation:
     """One line of scores over episodes; ``low`` to ``high`` is the interval of the mean."""
 
     x: float
-    env_steps: float
     mean: float
     minimum: float
     maximum: float
@@ -76,11 +75,8 @@ class Evaluations:
             for name in ("min", "max", "low", "high")
         )
         episodes, std = as_number(record.get("evaluate/episodes")), as_number(record.get("evaluate/return_std"))
-        steps = position_of(record)
-        row = Evaluation(
-            x, x if steps is None else steps, mean, minimum, maximum, low, high, std,
-            None if episodes is None else int(episodes),
-        )  # fmt: skip
+        count = None if episodes is None else int(episodes)
+        row = Evaluation(x, mean, minimum, maximum, low, high, std, count)
         self.count += 1
         self.last = row
         if self.best is None or row.mean > self.best.mean:
@@ -178,8 +174,10 @@ class Episodes:
 class Machine:
     """Speed, memory and where the time went. Cumulative numbers start again at 0 with every process."""
 
-    def __init__(self) -> None:
+    def __init__(self, axis: str = "env_steps") -> None:
+        self.axis = axis
         self.speed = Series()
+        """Env steps, or updates, per second."""
         self.peak_megabytes: float | None = None
         self.crashes: float | None = None
         self.wall_seconds = 0.0
@@ -188,9 +186,9 @@ class Machine:
 
     def add(self, record: Mapping[str, Any]) -> None:
         numbers = {key: number for key, value in record.items() if (number := as_number(value)) is not None}
-        x = position_of(record)
-        if x is not None and "speed/env_steps_per_second" in numbers:
-            self.speed.add(x, numbers["speed/env_steps_per_second"])
+        x, speed = position_of(record, self.axis), f"speed/{self.axis}_per_second"
+        if x is not None and speed in numbers:
+            self.speed.add(x, numbers[speed])
         self.peak_megabytes = max(numbers.get("memory/peak_megabytes", 0.0), self.peak_megabytes or 0.0) or None
         self.crashes = max(numbers.get("env/crashes", 0.0), self.crashes or 0.0)
         self._add_cumulative(
@@ -229,12 +227,12 @@ class Machine:
 class Alert:
     """Something that a monitor noticed while the run trained."""
 
-    env_steps: float | None
+    x: float | None
     level: str
     rule: str
     message: str
 
 
-def read_alert(record: Mapping[str, Any]) -> Alert:
+def read_alert(record: Mapping[str, Any], axis: str = "env_steps") -> Alert:
     words = [str(record.get(key, ""))[:500] for key in ("level", "rule", "message")]
-    return Alert(as_number(record.get("env_steps")), *words)
+    return Alert(position_of(record, axis), *words)

@@ -27,9 +27,10 @@ def problem_box(problems: list[str]) -> str:
 
 
 def alert_section(run: RunData) -> str:
+    unit = run.unit.removesuffix("s")
     items = "".join(
         f'<li class="{alert.level if alert.level in LEVELS else "info"}"><b>{escape(alert.level)}</b> '
-        f"{escape(alert.message)} <span>{escape(alert.rule)}, env step {escape(whole(alert.env_steps))}</span></li>"
+        f"{escape(alert.message)} <span>{escape(alert.rule)}, {unit} {escape(whole(alert.x))}</span></li>"
         for alert in run.alerts
     )
     is_cut = run.num_alerts > len(run.alerts)

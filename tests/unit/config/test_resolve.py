@@ -10,8 +10,10 @@ import pytest
 
 from reverie.api import make_config
 from reverie.config.compose import compose
-from reverie.config.resolve import resolve_auto, resolve_numbers, round_up, set_budget
+from reverie.config.resolve import budget_of, resolve_auto, resolve_numbers, round_up, set_budget
 from reverie.config.tree import Tree, get
+from reverie.config.validate import load_config
+from reverie.core.counters import Budget
 from reverie.core.errors import ConfigError
 
 Make = Callable[..., Tree]
@@ -40,6 +42,18 @@ def summary(tree: Tree) -> list[tuple[str, int | None]]:
 def test_the_horizon_is_the_unrolled_budget(toy_tree: Make) -> None:
     assert resolve_numbers(loop_tree(toy_tree))["horizon_steps"] == 100 + 3 * 200
     assert resolve_numbers(toy_tree("horizon_steps=5"))["horizon_steps"] == 5
+
+
+def test_a_run_is_counted_in_env_steps_unless_it_only_learns(toy_tree: Make) -> None:
+    def budget(tree: Tree) -> Budget:
+        return budget_of(load_config(tree).phases)
+
+    assert budget(loop_tree(toy_tree)) == Budget("env_steps", 700)
+    assert budget(toy_tree(OFFLINE)) == Budget("updates", 9)
+    both = toy_tree(OFFLINE)
+    both["phases"] += toy_tree()["phases"]
+    assert budget(both) == Budget("env_steps", 20_000), "it takes steps, too"
+    assert budget(toy_tree("phases=[{name: p, type: eval_only, hooks: [evaluate], duration_cycles: 1}]")) == Budget()
 
 
 def test_linear_schedules_end_at_the_horizon_wherever_they_stand(toy_tree: Make) -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from reverie.core.counters import Budget
 from reverie.log import board as module
 from reverie.log.board import MOST_TRACKED, Board
 from reverie.log.rules import Rules
@@ -92,7 +93,7 @@ def test_only_the_last_alerts_stay() -> None:
 
 
 def test_how_far_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    board = Board(Rules(), budget_steps=1000)
+    board = Board(Rules(), Budget(total=1000))
     assert board.share == 0.0
     assert board.seconds_left is None
     monkeypatch.setattr(module.time, "perf_counter", lambda: 20.0)

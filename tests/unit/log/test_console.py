@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reverie.core.counters import Budget
 from reverie.log.console import Console
 from reverie.log.rules import MetricRule, Rules
 
@@ -21,7 +22,7 @@ def machine(env_steps: int) -> dict[str, float]:
 
 @pytest.fixture
 def console(tmp_path: Path) -> Iterator[Console]:
-    made = Console(tmp_path, horizon_steps=2000, quiet=True)
+    made = Console(tmp_path, Budget(total=2000), quiet=True)
     yield made
     made.close()
 
@@ -38,6 +39,19 @@ def test_a_row_after_every_twentieth_of_the_run(console: Console, tmp_path: Path
     assert header.split() == ["env", "steps", "updates", "return", "evaluate", "length", "loss", "steps/s"]
     assert [row.split()[0] for row in rows] == [f"{steps:,}" for steps in range(100, 2001, 100)]
     assert rows[0].split() == ["100", "10", "1.00", "-", "-", "0.5000", "1,234"]
+
+
+def test_a_run_without_env_steps_is_told_in_updates(tmp_path: Path) -> None:
+    console = Console(tmp_path, Budget("updates", 200), quiet=True)
+    for updates in range(0, 201, 5):
+        console.write("metrics", {"env_steps": 0, "updates": updates, "update/loss": 0.5})
+        console.write("machine", {"env_steps": 0, "updates": updates, "speed/updates_per_second": 77.0})
+    console.alert("warning", "look", 5000)
+    console.close()
+    header, *rows, alert = lines(tmp_path)
+    assert header.split() == ["updates", "evaluate", "loss", "updates/s"]
+    assert [row.split() for row in rows] == [[str(done), "-", "0.5000", "77"] for done in range(10, 201, 10)]
+    assert alert == "warning at update 5,000: look"
 
 
 def test_an_evaluation_gets_a_row_at_once(console: Console, tmp_path: Path) -> None:
@@ -62,7 +76,7 @@ def test_an_algorithm_without_a_sum_shows_its_most_important_loss(console: Conso
 
 def test_rules_choose_the_loss_of_plain_rows(tmp_path: Path) -> None:
     rules = Rules({"update/loss_reward": MetricRule(importance=95)})
-    console = Console(tmp_path, 2000, quiet=True, rules=rules)
+    console = Console(tmp_path, Budget(total=2000), quiet=True, rules=rules)
     console.write("metrics", metrics(100, **{"update/loss_reconstruction": 7.5, "update/loss_reward": 2.0}))
     console.write("machine", machine(100))
     console.close()
@@ -90,7 +104,7 @@ def test_quiet_writes_only_the_log(console: Console, tmp_path: Path, capfd: pyte
 
 
 def test_the_screen_shows_what_the_log_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    console = Console(tmp_path, horizon_steps=100)
+    console = Console(tmp_path, Budget(total=100))
     console.say("runs/[bold]name: a line " + "x" * 100)
     console.write("metrics", metrics(50, **{"evaluate/return_mean": 1.0}))
     console.close()

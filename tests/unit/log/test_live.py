@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console as RichConsole
 
+from reverie.core.counters import Budget
 from reverie.log import console as console_module
 from reverie.log import live as live_module
 from reverie.log import progress as progress_module
@@ -44,7 +45,7 @@ def make_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
     made: list[Console] = []
 
     def make() -> Console:
-        made.append(Console(tmp_path, horizon_steps=100))
+        made.append(Console(tmp_path, Budget(total=100)))
         return made[-1]
 
     yield make
@@ -55,7 +56,7 @@ def make_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
 @pytest.fixture
 def console(make_console: Callable[[], Console]) -> Console:
     made = make_console()
-    made.start("CartPole-v1 · ppo", 100)
+    made.start("CartPole-v1 · ppo")
     return made
 
 
@@ -117,8 +118,8 @@ def test_alerts_are_in_the_table_and_in_the_log(console: Console, tmp_path: Path
 
 
 def test_alerts_are_lines_where_there_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = Console(tmp_path, horizon_steps=100)
-    plain.start("title", 100)
+    plain = Console(tmp_path, Budget(total=100))
+    plain.start("title")
     plain.write("alerts", {"env_steps": 7000, "level": "warning", "rule": "entropy", "message": "entropy is gone"})
     plain.close()
     assert capsys.readouterr().err == "warning at env step 7,000: entropy is gone\n"
@@ -182,7 +183,7 @@ def test_what_was_recorded_before_is_in_the_table(make_console: Callable[[], Con
     (tmp_path / "alerts.jsonl").write_text('{"level": 3}\n')
     (tmp_path / "machine.jsonl").write_text("nonsense\n")
     console = make_console()
-    console.start("title", 100)
+    console.start("title")
     write(console, 40)
     assert console.board is not None
     assert console.board.metrics["collect/return"].best == 77.5
@@ -201,7 +202,7 @@ def test_tasks_come_and_go(console: Console) -> None:
 
 
 def test_a_log_names_a_task_once(tmp_path: Path) -> None:
-    plain = Console(tmp_path, horizon_steps=100, quiet=True)
+    plain = Console(tmp_path, Budget(total=100), quiet=True)
     for _ in range(3):
         plain.begin(Task("evaluating"))
         plain.end(Task("evaluating"))
@@ -236,7 +237,7 @@ def test_who_gets_a_table(
 
 def test_quiet_has_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_module, "is_watched", lambda: True)
-    quiet: Any = Console(tmp_path, horizon_steps=100, quiet=True)
-    quiet.start("title", 100)
+    quiet: Any = Console(tmp_path, Budget(total=100), quiet=True)
+    quiet.start("title")
     assert quiet.live is None
     quiet.close()

@@ -83,31 +83,31 @@ def test_alerts_have_a_file_and_say_where(tmp_path: Path) -> None:
     counters.env_steps = 12
     Recorder(counters, 1, [sink]).alert("warning", "entropy", "entropy is gone")
     sink.close()
-    expected = {"env_steps": 12, "level": "warning", "rule": "entropy", "message": "entropy is gone"}
+    expected = {"env_steps": 12, "updates": 0, "level": "warning", "rule": "entropy", "message": "entropy is gone"}
     assert read_jsonl(tmp_path / "alerts.jsonl") == [expected]
 
 
-def start_tensorboard(folder: Path, env_steps: int) -> tuple[Recorder, Any]:
+def start_tensorboard(folder: Path, done: int, counter: str) -> tuple[Recorder, Any]:
     from reverie.log.tensorboard import TensorBoardConfig, TensorBoardSink
 
-    counters = Counters()
-    counters.env_steps = env_steps
-    sink = TensorBoardSink(TensorBoardConfig(), RunInfo(folder, env_steps))
+    counters = Counters(**{counter: done})
+    sink = TensorBoardSink(TensorBoardConfig(), RunInfo(folder, counters.env_steps, counters.updates, counter))
     return Recorder(counters, 1, [sink]), counters
 
 
 @pytest.mark.needs("tensorboard")
-def test_tensorboard_shows_pictures_once_after_a_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("counter", ["env_steps", "updates"])
+def test_tensorboard_shows_pictures_once_after_a_resume(tmp_path: Path, counter: str) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    recorder, counters = start_tensorboard(tmp_path, 0)
-    for steps in (10, 20):
-        counters.env_steps = steps
+    recorder, counters = start_tensorboard(tmp_path, 0, counter)
+    for done in (10, 20):
+        setattr(counters, counter, done)
         show_all(recorder)
     recorder.alert("warning", "rule", "text")
     recorder.close()
-    recorder, counters = start_tensorboard(tmp_path, 10)  # from a checkpoint at 10: what came at 20 comes again
-    counters.env_steps = 20
+    recorder, counters = start_tensorboard(tmp_path, 10, counter)  # from a checkpoint: what came at 20 comes again
+    setattr(counters, counter, 20)
     show_all(recorder)
     recorder.close()
     steps: dict[str, list[int]] = {"update/weights": [], "evaluate/video": [], "evaluate/figure": []}

@@ -8,6 +8,7 @@ import math
 import pytest
 from rich.console import Console as Screen
 
+from reverie.core.counters import Budget
 from reverie.log.board import Board
 from reverie.log.panel import draw
 from reverie.log.progress import Task
@@ -15,7 +16,7 @@ from reverie.log.rules import Rules
 
 
 def make_board(extra: int = 0) -> Board:
-    board = Board(Rules(), budget_steps=1000)
+    board = Board(Rules(), Budget(total=1000))
     board.title = "CartPole-v1 · ppo · seed 1"
     for steps in range(0, 600, 20):
         board.write("metrics", {
@@ -95,14 +96,14 @@ def test_alerts_and_tasks_are_shown() -> None:
 
 
 def test_a_run_that_has_not_begun() -> None:
-    text = "\n".join(lines_of(Board(Rules(), 100), 80, 23))
+    text = "\n".join(lines_of(Board(Rules(), Budget(total=100)), 80, 23))
     assert "starting" in text
     assert "0%" in text
 
 
-def test_a_run_counted_in_updates_has_no_bar() -> None:
+def test_an_open_budget_has_no_bar() -> None:
     board = make_board()
-    board.budget_steps = 0
+    board.budget = Budget()
     assert "580 env steps" in lines_of(board, 80, 23)[1]
 
 

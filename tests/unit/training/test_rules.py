@@ -29,7 +29,7 @@ def alerts(lines: list[dict[str, Any]], action: ActionSpec = CHOICE, solved_at: 
         counters.env_steps = line["env_steps"]
         monitor.write("metrics", line)
     found = listener.records.get("alerts", [])
-    assert all(set(alert) == {"env_steps", "level", "rule", "message"} for alert in found)
+    assert all(set(alert) == {"env_steps", "updates", "level", "rule", "message"} for alert in found)
     return [(alert["env_steps"], alert["rule"]) for alert in found]
 
 

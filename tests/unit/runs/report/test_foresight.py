@@ -34,7 +34,7 @@ def test_the_newest_look_is_read(tmp_path: Path) -> None:
     (tmp_path / "foresight" / "final-999").mkdir()
     look = read_foresight(tmp_path, [])
     assert look is not None
-    assert look.env_steps == 200
+    assert look.x == 200
     assert look.curves[0].model == [0.1, 0.2]
     assert look.calibrations == [Calibration("reward", 0.25, -0.5, [0.0, 1.0], [0.5, -2.0])]
     assert look.pictures[0][0] == "Truth above its reconstruction: camera"

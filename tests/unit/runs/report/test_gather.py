@@ -18,8 +18,8 @@ def test_scores_come_from_the_files(tmp_path: Path) -> None:
     run = gather(write_run(tmp_path, scores=(10.0, 30.0, 20.0)))
     assert (run.final_score, run.best_score, run.has_final) == (20.0, 30.0, True)
     assert run.evaluations.best is not None
-    assert run.evaluations.best.env_steps == 200
-    assert (run.env, run.algorithm, run.seed, run.state, run.env_steps) == ("Toy-v0", "ppo", "1", "finished", 300)
+    assert run.evaluations.best.x == 200
+    assert (run.env, run.algorithm, run.seed, run.state, run.done) == ("Toy-v0", "ppo", "1", "finished", 300)
     assert run.solved_at == 25.0
     assert run.problems == []
     assert score_lines(run) == [
@@ -131,10 +131,10 @@ def test_very_many_evaluations_keep_the_best_exactly() -> None:
     assert len(evaluations.rows) <= records.MOST_EVALUATIONS
     assert evaluations.count == 5000
     assert evaluations.best is not None
-    assert (evaluations.best.mean, evaluations.best.env_steps) == (100.0, 1234)
+    assert (evaluations.best.mean, evaluations.best.x) == (100.0, 1234)
     assert max(row.maximum for row in evaluations.rows) == 100.0
     assert evaluations.last is not None
-    assert evaluations.last.env_steps == 4999
+    assert evaluations.last.x == 4999
 
 
 @pytest.mark.parametrize(("content", "expected"), [(b"....ftypisom", 1), (b"<html></html>", 0)])
