@@ -91,8 +91,8 @@ class Comparison:
         return [group for groups in self.envs.values() for group in groups]
 
     def improvements(self, env: str) -> list[Improvement]:
-        """Every pair of an env's groups, the better one first."""
-        groups = [group for group in self.envs[env] if len(group.scores)]
+        """Every pair of an env's groups, the better one first; single runs do not tell how likely anything is."""
+        groups = [group for group in self.envs[env] if len(group.scores) > 1]
         pairs = [(left, right) for place, left in enumerate(groups) for right in groups[place + 1 :]]
         return [_improve(left.label, [left.scores], right.label, [right.scores]) for left, right in pairs]
 
@@ -105,8 +105,8 @@ class Comparison:
         return {label: [scores[label] for scores in scaled] for label in labels}
 
     def shared_improvements(self) -> list[Improvement]:
-        """Every pair of labels over all envs."""
-        shared = list(self.shared().items())
+        """Every pair of labels over all envs, if they have several runs in some."""
+        shared = [(label, strata) for label, strata in self.shared().items() if max(map(len, strata)) > 1]
         return [_improve(*left, *right) for place, left in enumerate(shared) for right in shared[place + 1 :]]
 
 

@@ -66,6 +66,14 @@ def test_rows_of_scores(tmp_path: Path) -> None:
     assert 1.0 <= low < 4.0 < high <= 9.0
 
 
+def test_single_runs_do_not_tell_how_likely_an_improvement_is(tmp_path: Path) -> None:
+    runs = [run for env in ("A-v0", "B-v0") for gamma in (None, 0.9) for run in runs_of(tmp_path, env, [1.0], gamma)]
+    comparison = compare([*runs, *runs_of(tmp_path, "A-v0", [5.0, 7.0], 0.8)])
+    assert [len(groups) for groups in comparison.envs.values()] == [3, 2]
+    assert comparison.improvements("A-v0") == comparison.improvements("B-v0") == []
+    assert comparison.shared_improvements() == []
+
+
 def test_improvement_names_the_better_first(tmp_path: Path) -> None:
     comparison = compare(runs_of(tmp_path, "A-v0", [1.0, 2.0]) + runs_of(tmp_path, "A-v0", [5.0, 6.0], 0.9))
     assert improvement_rows(comparison.improvements("A-v0")) == [["ppo gamma=0.9", "ppo", "1.00", "1.00 to 1.00"]]
