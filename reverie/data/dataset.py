@@ -46,6 +46,10 @@ class Dataset:
     def num_episodes(self) -> int:
         return int(self.summary["episodes"])
 
+    def check(self, chunk: str) -> None:
+        """Read a file; RunError if it is missing or not what was written."""
+        SealedStore(self.folder).check(chunk)
+
     def episodes(self) -> Iterator[Row]:
         """All episodes in order, with whole stacks."""
         store, cutter = SealedStore(self.folder), EpisodeCutter(1)

@@ -159,6 +159,9 @@ def describe(text: str) -> dict[str, Any]:
     """What is in a dataset, for people: ``text`` is what a buffer's source may be."""
     source = open_source(text)
     if isinstance(source, Dataset):
+        with progress(f"reading {text}", total=len(source.chunks)) as task:
+            for name in task.count(source.chunks):
+                source.check(name)
         origin, summary = source.origin, source.summary
     else:
         tally = Tally()

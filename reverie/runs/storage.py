@@ -76,7 +76,7 @@ class SealedStore:
         try:
             self.get(name).arrays  # noqa: B018 - reading them is what tells
         except ValueError as error:
-            raise RunError(f"The checkpoint is damaged: {error}") from error
+            raise RunError(f"What was saved is damaged: {error}") from error
 
     def delete(self, name: str) -> None:
         """Delete arrays that no checkpoint names."""

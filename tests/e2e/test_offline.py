@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from reverie import api
 from reverie.cli.main import app
-from reverie.core.errors import ConfigError
+from reverie.core.errors import ConfigError, RunError
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs
@@ -144,6 +144,10 @@ def test_a_run_without_replay_is_told_to_record(tmp_path: Path) -> None:
         api.export_data(str(run), tmp_path / "data")
     path = api.record_data(str(run), tmp_path / "played", 3, sample=False)
     assert api.describe_data(str(path))["episodes"] == 3
+    (rows,) = path.glob("*.safetensors")
+    rows.write_bytes(rows.read_bytes()[:-100])
+    with pytest.raises(RunError, match="damaged"):
+        api.describe_data(str(path))
 
 
 DREAMING = (
