@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from reverie.config.resolve import update_budget
 from reverie.config.schema import RunConfig
 from reverie.training.phases import Hook, Phase, flatten_phases
 
@@ -15,16 +16,18 @@ def make_plan(config: RunConfig) -> dict[str, Any]:
     return {
         "env": config.env.id, "algorithm": config.algorithm.kind, "seed": config.seed,
         "num_envs": config.env.num_envs, "vector": config.env.vector, "device": config.backend.device,
-        "threads": config.backend.threads, "env_steps": config.horizon_steps, "phases": phases,
+        "threads": config.backend.threads, "env_steps": config.horizon_steps,
+        "updates": update_budget(config.phases), "phases": phases,
     }  # fmt: skip
 
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
     """The plan as text."""
+    amounts = (f"{plan[key]:,} {key.replace('_', ' ')}" for key in ("env_steps", "updates") if plan[key])
+    facts = [f"{plan['num_envs']} envs ({plan['vector']})", plan["device"], f"{plan['threads']} thread(s)", *amounts]
     lines = [
         f"{plan['env']} with {plan['algorithm']}, seed {plan['seed']}",
-        f"{plan['num_envs']} envs ({plan['vector']}), {plan['device']}, {plan['threads']} thread(s),"
-        f" {plan['env_steps']:,} env steps",
+        ", ".join(facts),
     ]
     for number, phase in enumerate(plan["phases"], 1):
         is_known = phase["duration"].endswith("cycles")
