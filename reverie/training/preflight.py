@@ -44,8 +44,7 @@ def examine_config(config: RunConfig, specs: Specs) -> Facts:
 def check_start(config: RunConfig, specs: Specs) -> None:
     """Refuse what cannot work, before there is a folder for it."""
     if config.preflight.enabled:
-        facts = examine_config(config, specs)
-        check_memory(facts.memory, facts.free_memory)
+        check_memory(examine_config(config, specs))
 
 
 def report_lines(facts: Facts) -> list[str]:

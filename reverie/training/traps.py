@@ -48,14 +48,19 @@ def find_traps(facts: Facts) -> list[str]:
     return [text for text in found if text]
 
 
-def check_memory(memory: int, free: int | None) -> None:
+def check_memory(facts: Facts) -> None:
     """Refuse buffers that cannot be filled: the run would be ended by the system hours later."""
-    if free is not None and memory > free:
-        raise ConfigError(
-            f"The buffers will take {size_text(memory)} when they are full; {size_text(free)} of memory are free.",
-            "Set a smaller buffers.main.capacity, set buffers.main.storage=disk, or free "
-            "memory; preflight.enabled=false starts nevertheless.",
-        )
+    memory, free, buffers = facts.memory, facts.free_memory, facts.config.buffers
+    if free is None or memory <= free:
+        return
+    ways = [f"set a smaller buffers.{name}.capacity" for name, buffer in buffers.items() if hasattr(buffer, "capacity")]
+    in_memory = [name for name, buffer in buffers.items() if getattr(buffer, "storage", "disk") != "disk"]
+    ways += [f"set buffers.{name}.storage=disk" for name in in_memory]
+    advice = ", ".join([*ways, "or free memory"])
+    raise ConfigError(
+        f"The buffers will take {size_text(memory)} when they are full; {size_text(free)} of memory are free.",
+        f"{advice[0].upper()}{advice[1:]}; preflight.enabled=false starts nevertheless.",
+    )
 
 
 def much_memory(facts: Facts) -> str | None:

@@ -234,10 +234,19 @@ def test_buffers_that_do_not_fit_are_refused_before_there_is_a_folder(runs_dir: 
 
 
 def test_memory_is_compared_with_what_is_free() -> None:
-    check_memory(100, 100)
-    check_memory(100, None)
-    with pytest.raises(ConfigError):
-        check_memory(101, 100)
+    config = config_of(DQN)
+    check_memory(facts_of(config, memory=100, free_memory=100))
+    check_memory(facts_of(config, memory=100, free_memory=None))
+    with pytest.raises(ConfigError) as caught:
+        check_memory(facts_of(config, memory=101, free_memory=100))
+    assert "buffers.main.storage=disk" in caught.value.fix
+
+
+def test_a_buffer_on_disk_is_not_told_to_go_there() -> None:
+    facts = facts_of(config_of([*DQN, "buffers.main.storage=disk"]), memory=101, free_memory=100)
+    with pytest.raises(ConfigError) as caught:
+        check_memory(facts)
+    assert caught.value.fix.startswith("Set a smaller buffers.main.capacity, or free memory;")
 
 
 def without_limit(config: RunConfig) -> Specs:
