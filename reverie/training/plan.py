@@ -7,6 +7,7 @@ from typing import Any
 
 from reverie.config.resolve import update_budget
 from reverie.config.schema import RunConfig
+from reverie.core.counters import Budget
 from reverie.training.phases import Hook, Phase, flatten_phases
 
 
@@ -23,7 +24,7 @@ def make_plan(config: RunConfig) -> dict[str, Any]:
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
     """The plan as text."""
-    amounts = (f"{plan[key]:,} {key.replace('_', ' ')}" for key in ("env_steps", "updates") if plan[key])
+    amounts = (Budget(counter).amount(plan[counter]) for counter in ("env_steps", "updates") if plan[counter])
     facts = [f"{plan['num_envs']} envs ({plan['vector']})", plan["device"], f"{plan['threads']} thread(s)", *amounts]
     lines = [
         f"{plan['env']} with {plan['algorithm']}, seed {plan['seed']}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reverie.core.counters import Budget
 from reverie.runs.report.files import Lines, Unreadable, as_number, plain_path, read_bytes, read_mapping
 from reverie.runs.report.look import Foresight, read_foresight
 from reverie.runs.report.records import (
@@ -21,7 +22,6 @@ from reverie.runs.report.records import (
     read_alert,
 )
 from reverie.runs.report.settings import Settings, read_settings
-from reverie.runs.report.wording import whole
 
 LARGEST_VIDEO = 8 << 20
 ALERTS = ("alerts.jsonl", "machine_alerts.jsonl")
@@ -36,10 +36,6 @@ class Video:
     which: str
     name: str
     data: bytes | None
-
-
-UNITS = {"env_steps": "env steps", "updates": "updates"}
-"""What an axis counts, in words."""
 
 
 @dataclass
@@ -89,12 +85,12 @@ class RunData:
 
     @property
     def amount(self) -> str:
-        return f"{whole(self.done)} {self.unit}"
+        return Budget(self.axis).amount(self.done)
 
     @property
     def unit(self) -> str:
         """What its axis counts."""
-        return UNITS[self.axis]
+        return Budget(self.axis).unit
 
     @property
     def budget(self) -> int | None:
