@@ -68,6 +68,11 @@ class Checkpoint:
         counters: dict[str, int] = self.summary["counters"]
         return counters
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Env steps and updates."""
+        return self.counters["env_steps"], self.counters["updates"]
+
     def check(self) -> None:
         """Every file is there with the content that was saved; otherwise RunError says which is not."""
         for name, digest in self.summary["files"].items():

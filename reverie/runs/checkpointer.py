@@ -23,7 +23,7 @@ class Checkpointer:
     def __init__(
         self, folder: RunFolder, config: CheckpointConfig, session: Session, shelf: PolicyShelf, logs: JsonlSink
     ) -> None:
-        self.run = folder.path
+        self.run = folder
         self.folder = CheckpointFolder(folder.path)
         self.config = config
         self.session = session
@@ -41,7 +41,7 @@ class Checkpointer:
     def load(self, checkpoint: Checkpoint) -> None:
         """Put the session where the checkpoint was made."""
         states = checkpoint.load_into(self.parts())
-        self.shelf.load_state(states.pop("policies"), checkpoint.counters["env_steps"])
+        self.shelf.load_state(states.pop("policies"), checkpoint.place)
         self.session.load_state(states)
         self._intervals = self._passed()
         self._newest = (self._position(), checkpoint)
@@ -59,7 +59,7 @@ class Checkpointer:
         """Save now, unless nothing has happened since the last time, and let go of what is no longer needed."""
         position = self._position()
         if self._newest is None or self._newest[0] != position:
-            with explain_write_errors(self.run, resume_command(self.run.name, self.session.config)):
+            with explain_write_errors(self.run.path, resume_command(self.run.name, self.session.config)):
                 self._newest = (position, self._save())
         return self._newest[1]
 
@@ -78,6 +78,7 @@ class Checkpointer:
         }
         checkpoint = self.folder.save(self.parts(), about)
         kept = self._kept()
+        self.run.write_status(checkpoint=checkpoint.name)
         self.folder.tidy({c.name for c in kept})
         self.shelf.tidy({str(c.summary["best_policy"]) for c in kept})
         return checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -12,14 +13,19 @@ from reverie.core.types import State
 from reverie.envs.config import EnvConfig
 from reverie.policy import Policy
 from reverie.runs.folder import RunFolder
-from reverie.runs.storage import delete_any
+from reverie.runs.storage import delete_any, read_tree
 from reverie.training.session import Session
 
-POLICY_NAME = re.compile(r"best-\d+|final")
+POLICY_NAME = re.compile(r"best-(\d+)(?:-(\d+))?|final")
+Place = tuple[int, int]
+"""Env steps and updates at which a policy was saved."""
 
 
 class PolicyShelf:
-    """Saves the policy whenever an evaluation is as good as the best so far or better, and at the end."""
+    """Saves the policy whenever an evaluation is as good as the best so far or better, and at the end.
+
+    Of equal scores the latest counts, everywhere: its policy has learnt longest.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -33,12 +39,18 @@ class PolicyShelf:
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
         score = summary["return_mean"]
-        if self.best_score is not None and score < self.best_score:
+        if not math.isfinite(score) or (self.best_score is not None and score < self.best_score):
             return
-        name = f"best-{session.counters.env_steps}"
+        name = self._new_name(session)
         self.save(session, name, summary)
         self.best_score, self.best_name = score, name  # only now: one that could not be saved is not the best
         self._tell()
+
+    def _new_name(self, session: Session) -> str:
+        """A name of its own also where env steps stand still: a checkpoint may need the best policy before this one."""
+        name = f"best-{session.counters.env_steps}"
+        is_taken = self.best_name is not None and _place_in(self.best_name)[0] == session.counters.env_steps
+        return f"{name}-{session.counters.updates}" if is_taken else name
 
     def save(self, session: Session, name: str, summary: dict[str, float] | None = None) -> None:
         """Write the policy as it is now."""
@@ -51,30 +63,47 @@ class PolicyShelf:
     def state(self) -> State:
         return {"best_score": self.best_score, "best_name": self.best_name}
 
-    def load_state(self, state: State, env_steps: int | None = None) -> None:
-        """``env_steps`` is where the run goes on from: no best policy of up to there gets lost."""
+    def load_state(self, state: State, place: Place | None = None) -> None:
+        """``place`` is where the run goes on from: no best policy of up to there gets lost."""
         self.best_score, self.best_name = state["best_score"], state["best_name"]
-        self._of_end = None if env_steps is None else self._find_best(env_steps)
+        if self.best_score is not None and not math.isfinite(self.best_score):
+            self.best_score, self.best_name = None, None  # saved when such scores still counted
+        self._of_end = None if place is None else self._find_best(place)
         self._tell()
 
-    def _find_best(self, env_steps: int) -> tuple[float, str] | None:
+    def _find_best(self, place: Place) -> tuple[float, str] | None:
         """As the run's status has it, if it is there and of no later step: what came later will be found again."""
         with suppress(RunError):  # a damaged status tells nothing
             status = self.folder.status()
             name, score = str(status.get("best_policy")), status.get("best_score")
-            is_best = name != "final" and POLICY_NAME.fullmatch(name) and (self._path(name) / "policy.json").exists()
-            if is_best and isinstance(score, int | float) and int(name.removeprefix("best-")) <= env_steps:
+            saved_at = self._saved_at(name) if name != "final" and POLICY_NAME.fullmatch(name) else None
+            is_earlier = saved_at is not None and saved_at <= place
+            if is_earlier and isinstance(score, int | float) and math.isfinite(score):
                 return float(score), name
         return None
 
-    def _best(self) -> tuple[float | None, str | None]:
-        """The score and the name of the best policy that the run ever had."""
-        if self._of_end is not None and (self.best_score is None or self._of_end[0] > self.best_score):
-            return self._of_end
-        return self.best_score, self.best_name
+    def drop_final_after(self, place: Place) -> None:
+        """Delete the policy of an end that the run takes back by going on from here."""
+        saved_at = self._saved_at("final")
+        if saved_at is not None and saved_at > place:
+            delete_any(self._path("final"))
+
+    def _saved_at(self, name: str) -> Place | None:
+        """Env steps and updates of a policy on disk; None if there is none or it cannot be read."""
+        with suppress(RunError, KeyError, TypeError, ValueError):
+            about = read_tree(self._path(name) / "policy")["about"]
+            return int(about["env_steps"]), int(about.get("updates", 0))
+        return None
+
+    @property
+    def best(self) -> tuple[float | None, str | None]:
+        """The score and the name of the best policy that the run ever had; the latest of equal ones."""
+        if self._of_end is None or self.best_score is None or self.best_name is None:
+            return self._of_end or (self.best_score, self.best_name)
+        return max(self._of_end, (self.best_score, self.best_name), key=lambda found: (found[0], _place_in(found[1])))
 
     def _tell(self) -> None:
-        score, name = self._best()
+        score, name = self.best
         self.folder.write_status(best_score=score, best_policy=name)
 
     def _path(self, name: str) -> Path:
@@ -82,7 +111,7 @@ class PolicyShelf:
 
     def tidy(self, keep: set[str]) -> None:
         """Delete former best policies, except those that a kept checkpoint calls the best, and leftovers of crashes."""
-        wanted = {*keep, self.best_name, self._best()[1]}
+        wanted = {*keep, self.best_name, self.best[1]}
         for path in (self.folder.path / "policies").glob("*"):
             is_leftover = path.name.startswith(".")
             if is_leftover or (path.name.startswith("best-") and path.name not in wanted):
@@ -108,7 +137,13 @@ def _best_name(run: Path) -> Any:
         return RunFolder(run).status().get("best_policy")
     except RunError:
         names = [path.name for path in (run / "policies").glob("best-*") if POLICY_NAME.fullmatch(path.name)]
-        return max(names, key=lambda name: int(name.removeprefix("best-")), default=None)
+        return max(names, key=_place_in, default=None)
+
+
+def _place_in(name: str) -> Place:
+    """Env steps, and updates where they are needed, in the name of a best policy."""
+    match = POLICY_NAME.fullmatch(name)
+    return (0, 0) if match is None else (int(match[1] or 0), int(match[2] or 0))
 
 
 def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:

@@ -25,7 +25,9 @@ from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
 from reverie.runs.folder import RunFolder, machine, versions, write_text
 from reverie.runs.hints import spent_schedules
+from reverie.runs.history import BEGINNING, read_history
 from reverie.runs.lock import lock_run
+from reverie.runs.policies import PolicyShelf
 from reverie.training.phases import Phase, flatten_phases
 
 MOST_MICROBATCHES = 64
@@ -81,6 +83,7 @@ def _resume_locked(
     def prepare() -> None:
         if start is not None:
             CheckpointFolder(folder.path).drop_newer(start)
+            PolicyShelf(folder).drop_final_after(start.place)
         _record(folder, config, new_config, changes, start)
 
     execution.before_start = prepare
@@ -201,8 +204,26 @@ def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint |
                 f"No checkpoint of '{folder.name}' is sound:\n" + "\n".join(complaints),
                 "Start a new run; this one's config.yaml and metrics are still there to read.",
             )
+        _check_never_saved(folder)
         notes.append("There is no checkpoint yet: starting from the beginning.")
     return newest, notes
+
+
+def _check_never_saved(folder: RunFolder) -> None:
+    """Beginning again deletes metrics and policies; that is right only if they are of no use without a checkpoint."""
+    status = folder.status()
+    was_resumed = any(resumption.place != BEGINNING for resumption in read_history(folder.path))
+    is_saved = status.get("checkpoint") or status.get("state") in ("finished", "stopped") or was_resumed
+    if not is_saved and not (folder.path / "policies" / "final").exists():
+        return
+    spec, has_policy = folder.manifest().get("spec"), any((folder.path / "policies").glob("*/policy.json"))
+    start = f"reverie train {spec}" + (f" --init-from {folder.name}" if has_policy else "")
+    raise RunError(
+        f"The checkpoints of '{folder.name}' are gone, so it cannot go on. Beginning again would delete its metrics "
+        "and policies.",
+        (f"Start a new run from its best policy: {start}" if has_policy else f"Start a new run: {start}")
+        + ". Or put the folder 'checkpoints' back.",
+    )
 
 
 def _differences(folder: RunFolder, checkpoint: Checkpoint | None) -> list[str]:

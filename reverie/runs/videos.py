@@ -53,7 +53,7 @@ class Videos:
         enabled = config.video.enabled
         self.is_on = can_film(config.env) if enabled == "auto" else enabled
         self.evaluations = 0
-        self._best: tuple[str | None, float | None] = (shelf.best_name, shelf.best_score)
+        self._best = shelf.best
         self._best_clock: Clock | None = None
         self._has_viewers = has_viewers(config)
         self._preview: Preview | None = None
@@ -74,8 +74,8 @@ class Videos:
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
         self.evaluations += 1
-        if self._best != (self.shelf.best_name, self.shelf.best_score):
-            self._best = (self.shelf.best_name, self.shelf.best_score)
+        if self._best != self.shelf.best:
+            self._best = self.shelf.best
             self._best_clock = session.counters.clock()
         every = self.config.video.every_evaluations
         if every and self.evaluations % every == 0:
@@ -118,7 +118,7 @@ class Videos:
         return True
 
     def _film_best(self, session: Session) -> bool:
-        name, score = self._best
+        score, name = self._best
         about = {"policy": name, "score": score}
         if name is None or self._has("best", about):
             return False

@@ -161,6 +161,50 @@ def test_a_run_that_goes_on_has_no_final_score_any_more(finished: Path, tmp_path
     assert RunFolder(run).status()["final_score"] is None
 
 
+def without_checkpoints(run: Path, to: Path) -> Path:
+    copy = damage.copy_run(run, to)
+    shutil.rmtree(copy / "checkpoints")
+    return copy
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    files = [path for path in run.rglob("*") if path.is_file() and path.name not in ("lock", "run.log")]
+    return {path: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped", "running", "failed"])
+def test_a_run_whose_checkpoints_are_gone_is_left_as_it_is(finished: Path, tmp_path: Path, state: str) -> None:
+    run = without_checkpoints(finished, tmp_path)
+    RunFolder(run).write_status(state=state)
+    before = contents(run)
+    error = refusal("resume", str(run), "--steps", str(2 * damage.STEPS))
+    assert "checkpoints" in error.message
+    assert f"reverie train {SPEC} --init-from {run.name}" in error.fix
+    assert contents(run) == before
+
+
+def test_a_run_of_before_whose_checkpoints_are_gone_is_recognised(stopped: Path, tmp_path: Path) -> None:
+    """Its status does not name a checkpoint; that it was stopped or resumed tells that there were some."""
+    run = without_checkpoints(stopped, tmp_path)
+    shutil.rmtree(run / "policies", ignore_errors=True)
+    (run / "status.json").write_text('{"state": "stopped"}')
+    assert refusal("resume", str(run)).fix.startswith(f"Start a new run: reverie train {SPEC}.")
+    (run / "status.json").write_text('{"state": "running"}')
+    resumed = {"number": 1, "checkpoint": f"{1:012d}-{1:012d}", "changes": []}
+    (run / "resumes.jsonl").write_text(json.dumps(resumed) + "\n")
+    assert "checkpoints" in refusal("resume", str(run)).message
+
+
+def test_going_back_takes_the_final_policy_along(finished: Path, tmp_path: Path) -> None:
+    run = damage.copy_run(finished, tmp_path)
+    assert (run / "policies" / "final").exists()
+    with stopping_after(1):
+        api.resume(str(run), checkpoint=str(env_steps(run, 0)))
+    assert not (run / "policies" / "final").exists()
+    api.resume(str(run))
+    assert (run / "policies" / "final").exists()
+
+
 def test_a_finished_run_says_so(finished: Path, tmp_path: Path) -> None:
     run = damage.copy_run(finished, tmp_path)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "run.log"}
@@ -478,6 +522,7 @@ def test_a_run_from_other_weights_is_exact_from_its_first_step(finished: Path, t
     with stopping_after(2):
         pieces = api.train(*PPO, runs_dir=tmp_path / "pieces", **options).path
     shutil.rmtree(pieces / "checkpoints")
+    (pieces / "status.json").write_text('{"state": "running"}')  # as if it had been killed before it saved anything
     assert api.resume(str(pieces)).state == "finished"
     assert_equal_runs(pieces, whole)
     assert all(verdict.is_reproduced for verdict in api.verify(str(whole), "all"))

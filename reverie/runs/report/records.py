@@ -79,7 +79,7 @@ class Evaluations:
         row = Evaluation(x, mean, minimum, maximum, low, high, std, count)
         self.count += 1
         self.last = row
-        if self.best is None or row.mean > self.best.mean:
+        if self.best is None or row.mean >= self.best.mean:  # of equal ones the latest, whose policy is kept
             self.best = row
         self.rows.append(row)
         if len(self.rows) > MOST_EVALUATIONS:

@@ -32,8 +32,9 @@ def session() -> Any:
         yield run.session
 
 
-def evaluate(shelf: PolicyShelf, session: Session, steps: int, score: float) -> None:
+def evaluate(shelf: PolicyShelf, session: Session, steps: int, score: float, updates: int | None = None) -> None:
     session.counters.env_steps = steps
+    session.counters.updates = session.counters.updates if updates is None else updates
     shelf.end_evaluation(session, {"return_mean": score})
 
 
@@ -145,7 +146,7 @@ def test_the_best_of_the_evaluation_that_ended_a_run_outlives_going_on(
     evaluate(shelf, session, 20, score)
 
     restored = PolicyShelf(folder)
-    restored.load_state(saved, where)
+    restored.load_state(saved, (where, session.counters.updates))
     restored.tidy(set())
     assert folder.status()["best_policy"] == kept
     assert kept in names(folder)
@@ -157,12 +158,68 @@ def test_the_best_of_the_evaluation_that_ended_a_run_outlives_going_on(
     assert names(folder) == sorted({best, "best-40"})
 
 
+def test_of_equal_scores_the_latest_stays_the_best_when_a_run_goes_on(folder: RunFolder, session: Session) -> None:
+    shelf = PolicyShelf(folder)
+    evaluate(shelf, session, 10, 5.0)
+    saved = shelf.state()
+    evaluate(shelf, session, 20, 5.0)
+    assert folder.status()["best_policy"] == "best-20"
+    restored = PolicyShelf(folder)
+    restored.load_state(saved, (20, session.counters.updates))
+    assert restored.best == (5.0, "best-20")
+    assert folder.status()["best_policy"] == "best-20"
+    evaluate(restored, session, 30, 5.0)
+    assert folder.status()["best_policy"] == "best-30"
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf])
+def test_a_score_that_is_no_number_is_not_the_best(folder: RunFolder, session: Session, score: float) -> None:
+    shelf = PolicyShelf(folder)
+    evaluate(shelf, session, 10, score)
+    assert shelf.best == (None, None)
+    evaluate(shelf, session, 20, -5.0)
+    evaluate(shelf, session, 30, score)
+    assert folder.status()["best_policy"] == "best-20"
+    restored = PolicyShelf(folder)
+    restored.load_state({"best_score": score, "best_name": "best-10"})  # as saved when such scores counted
+    evaluate(restored, session, 40, -7.0)
+    assert folder.status()["best_policy"] == "best-40"
+
+
+def test_best_policies_of_a_run_without_env_steps_do_not_replace_each_other(
+    folder: RunFolder, session: Session
+) -> None:
+    """A checkpoint at update 10 needs the best policy of then."""
+    shelf = PolicyShelf(folder)
+    evaluate(shelf, session, 0, 1.0, updates=10)
+    saved = shelf.state()
+    evaluate(shelf, session, 0, 2.0, updates=20)
+    assert names(folder) == ["best-0", "best-0-20"]
+    assert policy_folder(folder.path).name == "best-0-20"
+    restored = PolicyShelf(folder)
+    restored.load_state(saved, (0, 10))
+    assert restored.best == (1.0, "best-0")
+    assert load_policy(folder.path)[1]["updates"] == 10
+
+
+@pytest.mark.parametrize(("place", "is_kept"), [((20, 9), True), ((20, 8), False), ((10, 9), False), ((30, 0), True)])
+def test_the_final_policy_goes_if_the_run_goes_on_from_before_it(
+    folder: RunFolder, session: Session, place: tuple[int, int], is_kept: bool
+) -> None:
+    shelf = PolicyShelf(folder)
+    shelf.drop_final_after(place)  # nothing there yet
+    session.counters.env_steps, session.counters.updates = 20, 9
+    shelf.save(session, "final")
+    shelf.drop_final_after(place)
+    assert names(folder) == (["final"] if is_kept else [])
+
+
 def test_a_best_policy_that_is_gone_is_not_taken_up_again(folder: RunFolder, session: Session) -> None:
     shelf = PolicyShelf(folder)
     saved = shelf.state()
     evaluate(shelf, session, 20, 9.0)
     (folder.path / "policies" / "best-20" / "policy.json").unlink()
-    shelf.load_state(saved, 20)
+    shelf.load_state(saved, (20, session.counters.updates))
     assert folder.status()["best_policy"] is None
 
 

@@ -29,6 +29,11 @@ def test_scores_come_from_the_files(tmp_path: Path) -> None:
     ]
 
 
+def test_of_equal_scores_the_latest_is_the_best_as_its_policy_is_kept(tmp_path: Path) -> None:
+    run = gather(write_run(tmp_path, scores=(10.0, 30.0, 30.0, 20.0)))
+    assert score_lines(run)[1] == ("30.0", "best, at 300 env steps")
+
+
 def test_time_by_part_over_two_processes() -> None:
     machine = Machine()
     for now, cpu, collect, update in (
