@@ -121,8 +121,21 @@ class Specs:
 
 def read_specs(env: gym.Env[Any, Any], max_episode_steps: int | None = None) -> Specs:
     """The specs of a Gymnasium env."""
-    leaves = {key: _observation(key, space) for key, space in _leaves("obs", env.observation_space)}
-    return Specs(leaves, _action(env.action_space), max_episode_steps)
+    leaves = _leaves("obs", env.observation_space)
+    _check_distinct([key for key, _ in leaves])
+    observations = {key: _observation(key, space) for key, space in leaves}
+    return Specs(observations, _action(env.action_space), max_episode_steps)
+
+
+def _check_distinct(keys: list[str]) -> None:
+    """Refuse Dict keys with a slash that read like a nested Dict: one observation would overwrite the other."""
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        inner = twice[0].removeprefix("obs/")
+        raise ConfigError(
+            f"Two parts of the observation are both called '{inner}': a Dict key that holds a '/' and a nested Dict.",
+            f"Rename one of them in observation_space, for example '{inner.replace('/', '_')}'.",
+        )
 
 
 def flatten_observation(space: gym.Space[Any], value: Any, prefix: str = "obs") -> Row:

@@ -164,7 +164,8 @@ def make_action_map(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Any], 
     if spec.is_scaled:
         assert isinstance(space, gym.spaces.Box)
         return _scale_to(space)
-    return lambda action: action.astype(space.dtype)
+    assert isinstance(space, gym.spaces.Box)
+    return _clip_to(space)
 
 
 def _map_parts(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Array], Any]:
@@ -197,3 +198,11 @@ def _scale_to(space: gym.spaces.Box) -> Callable[[Array], Array]:
         return (np.rint(scaled) if is_whole else scaled).astype(space.dtype)
 
     return scale
+
+
+def _clip_to(space: gym.spaces.Box) -> Callable[[Array], Array]:
+    """Actions as they are, clipped where the space has a bound; sides without one let everything through."""
+    if not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
+        return lambda action: action.astype(space.dtype)
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    return lambda action: np.minimum(np.maximum(action, low), high).astype(space.dtype)

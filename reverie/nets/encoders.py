@@ -50,7 +50,8 @@ class VectorInput(nn.Module):
     def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
         parts = []
         for key in self.plain:
-            flat = observation[key].flatten(1)
+            values = observation[key]
+            flat = values.flatten(1) if values.ndim > 1 else values.unsqueeze(1)  # (B, width)
             parts.append(flat.float() / 255 if key in self.bytes else flat)
         parts += [layer(observation[key]) for key, layer in zip(self.index_keys, self.one_hot, strict=True)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -15,7 +15,7 @@ from reverie.core import registry
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
-from reverie.core.specs import Specs
+from reverie.core.specs import ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.nets.memory import MemoryConfig, MemoryNetwork
 from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, column_of, random_rows
@@ -86,6 +86,19 @@ def test_every_algorithm_learns_with_every_network(algorithm: str, network: str)
     copy = make_agent(algorithm, settings_of(network), specs)
     copy.load_state(agent.state())
     assert torch.equal(weights_of(copy), weights_of(agent))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("network", ["mlp", "lstm"])
+def test_an_observation_of_one_number_is_a_vector_of_one(algorithm: str, network: str) -> None:
+    """A Box of shape (): rows have no axis for it."""
+    specs = Specs({"obs": ObservationSpec((), "float32", "vector")}, DISCRETE)
+    agent, rows = make_agent(algorithm, settings_of(network), specs), rows_for(algorithm, specs, 0, has_memory(network))
+    now = {**column_of(rows), "previous_action": specs.action.zeros(4)}
+    action, _, _ = agent.act(now, agent.initial_carry(4), Clock(), make_generator("act"), Mode.COLLECT)
+    assert action.shape == (4,)
+    update = agent.update(rows, Clock(), make_generator("update"))
+    assert all(np.isfinite(float(value)) for value in update.metrics.values())
 
 
 class Forgetful(DQN):

@@ -16,6 +16,7 @@ from reverie.core.specs import ActionSpec, ObservationSpec, Specs, flatten_obser
 
 OBSERVATIONS = {
     "floats": (spaces.Box(-1, 1, (3,)), ObservationSpec((3,), "float32", "vector"), 3),
+    "one number": (spaces.Box(-1, 1, ()), ObservationSpec((), "float32", "vector"), 1),
     "doubles": (spaces.Box(-1, 1, (2, 3), np.float64), ObservationSpec((2, 3), "float32", "vector"), 6),
     "whole numbers": (spaces.Box(0, 9, (2,), np.int64), ObservationSpec((2,), "float32", "vector"), 2),
     "bytes": (spaces.Box(0, 255, (128,), np.uint8), ObservationSpec((128,), "uint8", "vector"), 128),
@@ -123,6 +124,15 @@ def test_specs_go_through_json(name: str) -> None:
     observation = spaces.Dict({str(i): space for i, (space, _, _) in enumerate(OBSERVATIONS.values())})
     specs = specs_of(observation, ACTIONS[name][0])
     assert Specs.from_json(json.loads(json.dumps(specs.to_json()))) == specs
+
+
+def test_leaves_that_would_share_a_name_are_refused() -> None:
+    """Else one would overwrite the other in every row."""
+    box = spaces.Box(0, 1, (2,))
+    with pytest.raises(ConfigError, match="both called 'a/b'") as caught:
+        specs_of(spaces.Dict({"a/b": box, "a": spaces.Dict({"b": box})}))
+    assert "'a_b'" in caught.value.fix
+    assert list(specs_of(spaces.Dict({"a/b": box})).observations) == ["obs/a/b"]
 
 
 def test_spaces_that_nothing_can_read_are_refused() -> None:

@@ -71,6 +71,13 @@ def test_actions_reach_the_bounds_and_never_pass_them() -> None:
     assert _map(symmetric, tiny) == tiny
 
 
+def test_actions_are_clipped_where_only_one_side_is_bounded() -> None:
+    low, high = np.array([0, -np.inf, -np.inf], np.float32), np.array([np.inf, 2, np.inf], np.float32)
+    box = gym.spaces.Box(low, high)
+    assert _map(box, np.array([-3, 9, -9], np.float32)).tolist() == [0, 2, -9]
+    assert _map(box, np.array([7, -9, 9], np.float32)).tolist() == [7, -9, 9]
+
+
 def test_actions_take_the_form_that_the_space_asks_for() -> None:
     unbounded = _map(gym.spaces.Box(-np.inf, np.inf, (1,), np.float64), np.array([12.5], np.float32))
     assert (unbounded.dtype, unbounded.tolist()) == (np.float64, [12.5])
