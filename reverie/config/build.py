@@ -144,7 +144,9 @@ def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
     policy = Policy(algorithm, normaliser, specs)
     recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage)
-    monitor = Monitor(config.monitor, Task(specs.action, config.horizon_steps, config.env.spec.solved_at), recorder)
+    env = config.env
+    task = Task(specs.action, config.horizon_steps, env.spec.solved_at, env.vector, env.num_envs)
+    monitor = Monitor(config.monitor, task, recorder)
     recorder.sinks.append(monitor)
     vector = make_vector(config.env, config.seed)
     reads = {name: read.rows for name, read in algorithm.reads.items()}

@@ -14,6 +14,7 @@ from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ConfigError, ReverieError, RunError
 from reverie.envs.snapshot import cached_verdict
+from reverie.envs.verdicts import SnapshotVerdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
 from reverie.log.progress import progress, quiet_progress, shown_in
@@ -73,7 +74,7 @@ class Execution:
             cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
             self._add_loggers(session)
             self._add_webhook(session)
-            self._introduce(session, (f"env snapshots: {environment}", *notes))
+            self._introduce(session, (*self._about_snapshots(environment), *notes))
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
@@ -152,6 +153,13 @@ class Execution:
             self.console.say("A debugger is attached; this is no debug run all the same (debug: false in its config).")
         title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
         self.console.start(title)
+
+    def _about_snapshots(self, verdict: SnapshotVerdict) -> tuple[str, ...]:
+        """What the user should know about resuming this env; that it is exact is the rule, and only logged."""
+        self.console.note(f"env snapshots: {verdict}")
+        if verdict.kind == "exact":
+            return ()
+        return (f"Resuming will not be exact: {verdict.reason}. A resumed run goes on, but with other episodes.",)
 
     def _add_webhook(self, session: Session) -> None:
         setting = self.config.monitor.webhook

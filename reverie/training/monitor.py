@@ -24,7 +24,7 @@ class Monitor:
         self.recorder = recorder
         self.rules = list(_active_rules(config, task)) if config.enabled else []
         self.watches: dict[str, Watch] = {}
-        self.machine_rules = list(_active_machine_rules(config)) if config.enabled else []
+        self.machine_rules = list(_active_machine_rules(config, task)) if config.enabled else []
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
         """A line of the recorder's."""
@@ -68,7 +68,7 @@ class MachineRule:
     name = ""
     advice = ""
 
-    def __init__(self, bound: float) -> None:
+    def __init__(self, bound: float, task: Task) -> None:
         self.bound = bound
         self.is_told = False
 
@@ -86,8 +86,8 @@ class HighMemory(MachineRule):
     name = "memory"
     advice = "Lower the buffer's capacity or env.num_envs before the system ends the process."
 
-    def __init__(self, bound: float, total: Callable[[], int | None] = total_memory) -> None:
-        super().__init__(bound)
+    def __init__(self, bound: float, task: Task, total: Callable[[], int | None] = total_memory) -> None:
+        super().__init__(bound, task)
         self.total = total()
 
     def complaint(self, line: Mapping[str, Any]) -> str | None:
@@ -102,10 +102,10 @@ class SlowEnv(MachineRule):
     """Env seconds against seconds, between two lines; the first one after a start has nothing to compare with."""
 
     name = "slow_env"
-    advice = "Try env.vector=process, or more envs (env.num_envs); a lighter env speeds everything up."
 
-    def __init__(self, bound: float) -> None:
-        super().__init__(bound)
+    def __init__(self, bound: float, task: Task) -> None:
+        super().__init__(bound, task)
+        self.advice = _faster_envs(task)
         self.before: tuple[float, float] | None = None
 
     def complaint(self, line: Mapping[str, Any]) -> str | None:
@@ -117,8 +117,19 @@ class SlowEnv(MachineRule):
         return f"{min(share, 1.0):.0%} of the time passes in env steps" if share > self.bound else None
 
 
-def _active_machine_rules(config: MonitorConfig) -> Iterator[MachineRule]:
+def _faster_envs(task: Task) -> str:
+    """What may still be changed to step the envs faster."""
+    if task.vector == "process":
+        return "The envs already run in worker processes: only a lighter env or more cores make it faster."
+    if task.vector == "native":
+        return "The envs already step together in their own vector class: only a lighter env makes it faster."
+    if task.num_envs > 1:
+        return "Try env.vector=process, which gives the same results; a lighter env helps, too."
+    return "Start a run with several envs, env.num_envs=8 env.vector=process; a lighter env helps, too."
+
+
+def _active_machine_rules(config: MonitorConfig, task: Task) -> Iterator[MachineRule]:
     for rule in (HighMemory, SlowEnv):
         bound = getattr(config, rule.name)
         if bound is not None:
-            yield rule(bound)
+            yield rule(bound, task)

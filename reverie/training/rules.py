@@ -74,6 +74,8 @@ class Task:
     action: ActionSpec
     horizon_steps: int
     solved_at: float | None = None
+    vector: str = "sync"
+    num_envs: int = 1
 
 
 @dataclass

@@ -16,6 +16,7 @@ from reverie.training.rules import RULES, MonitorConfig, Task
 from tests.sessions import Listener
 
 CHOICE = ActionSpec("discrete", (), "int64", (4,))
+TASK = Task(CHOICE, 1000)
 TORQUE = ActionSpec("continuous", (2,), "float32", low=(-1.0, -1.0), high=(1.0, 1.0))
 
 
@@ -128,6 +129,7 @@ def test_no_progress() -> None:
 def test_every_rule_has_a_bound_in_the_config_and_says_what_to_try() -> None:
     for rule in (*RULES, HighMemory, SlowEnv):
         assert rule.name in MonitorConfig.model_fields
+    for rule in (*RULES, HighMemory):
         assert rule.advice
 
 
@@ -154,19 +156,35 @@ def machine_alerts(rule: Any, lines: list[dict[str, Any]]) -> list[str]:
 
 def test_memory_is_told_once_until_it_is_well() -> None:
     lines = [{"memory/now_megabytes": held, "memory/peak_megabytes": 1e6} for held in (10.0, 95.0, 96.0, 10.0, 97.0)]
-    (first, second) = machine_alerts(HighMemory(0.9, lambda: 100 << 20), lines)
+    (first, second) = machine_alerts(HighMemory(0.9, TASK, lambda: 100 << 20), lines)
     assert "99.6 MB of the machine's 105 MB" in first
     assert "102 MB" in second
-    (only,) = machine_alerts(HighMemory(0.9, lambda: 100 << 20), [{"memory/peak_megabytes": 95.0}])
+    (only,) = machine_alerts(HighMemory(0.9, TASK, lambda: 100 << 20), [{"memory/peak_megabytes": 95.0}])
     assert "99.6 MB" in only  # where a system tells no more than that
-    assert machine_alerts(HighMemory(0.9, lambda: None), lines) == []
+    assert machine_alerts(HighMemory(0.9, TASK, lambda: None), lines) == []
 
 
 def test_time_in_env_steps_is_counted_between_lines() -> None:
     def lines(*pairs: tuple[float, float]) -> list[dict[str, Any]]:
         return [{"time": time, "usage/env_seconds": seconds} for time, seconds in pairs]
 
-    assert machine_alerts(SlowEnv(0.8), lines((100, 50), (110, 57), (120, 64))) == []
-    (told,) = machine_alerts(SlowEnv(0.8), lines((100, 50), (110, 59), (120, 68)))
+    assert machine_alerts(SlowEnv(0.8, TASK), lines((100, 50), (110, 57), (120, 64))) == []
+    (told,) = machine_alerts(SlowEnv(0.8, TASK), lines((100, 50), (110, 59), (120, 68)))
     assert "90%" in told
-    assert machine_alerts(SlowEnv(0.8), [{"time": 5.0}, {"time": 6.0}]) == []
+    assert machine_alerts(SlowEnv(0.8, TASK), [{"time": 5.0}, {"time": 6.0}]) == []
+
+
+@pytest.mark.parametrize(
+    ("vector", "num_envs", "advice"),
+    [
+        ("sync", 1, "env.num_envs=8 env.vector=process"),
+        ("sync", 4, "Try env.vector=process"),
+        ("process", 4, "already run in worker processes"),
+        ("native", 4, "already step together"),
+    ],
+)
+def test_a_slow_env_is_not_advised_what_is_set(vector: str, num_envs: int, advice: str) -> None:
+    told = SlowEnv(0.8, Task(CHOICE, 1000, vector=vector, num_envs=num_envs)).advice
+    assert advice in told
+    assert ("env.vector=process" in told) == (vector == "sync")
+    assert ("env.num_envs=8" in told) == (num_envs == 1)
