@@ -14,4 +14,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        del sys.path[0]  # `python -m` puts the current folder first: what lies there could stand in for any module
     main()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 import typer
 from rich.console import Console
 
 from reverie.cli import config, data, envs, evaluate, foresee, play, report, resume, train
+from reverie.core import registry
 from reverie.core.errors import ReverieError
 
 app = typer.Typer(
@@ -34,7 +36,8 @@ app.add_typer(data.app, name="data")
 
 def run() -> None:
     """Run the command line; errors that a user can act on are shown without a stack trace."""
-    sys.path.insert(0, os.getcwd())  # so that my_module.MyEnv is found where the command is typed
+    with suppress(FileNotFoundError):  # the folder may be gone
+        registry.search_in(os.getcwd())  # so that my_module.MyEnv is found where the command is typed
     try:
         app()
     except ReverieError as error:

@@ -8,9 +8,12 @@ switch them off with :func:`known_kinds_only`.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from reverie.core.errors import ConfigError, nearest
@@ -98,6 +101,7 @@ _TABLE: dict[str, dict[str, str]] = {
     },
 }
 _foreign_allowed: ContextVar[bool] = ContextVar("foreign_allowed", default=True)
+_user_folder = ""
 
 
 def register(group: str, kind: str, target: str) -> None:
@@ -158,16 +162,51 @@ def check_foreign(what: str, name: str) -> None:
         )
 
 
+def search_in(folder: str) -> None:
+    """Where the user's own modules are, besides ``sys.path``: the folder in which a command is typed."""
+    global _user_folder
+    _user_folder = folder
+
+
+def make_importable(module: str) -> None:
+    """Put the user's folder last on ``sys.path`` if it is needed to find this module.
+
+    Only then, because libraries look for optional packages and plugins along the whole path: in a stranger's run
+    folder they would import whatever is there under the right name.
+    """
+    top = module.partition(".")[0]
+    if not _user_folder or _user_folder in sys.path or not top.isidentifier() or top in sys.modules:
+        return
+    if importlib.util.find_spec(top) is None:
+        sys.path.append(_user_folder)
+        importlib.invalidate_caches()
+
+
 def import_name(path: str, what: str = "class") -> Any:
     """Import ``package.module.Name``; a missing one is explained rather than traced."""
     module_name, _, name = path.rpartition(".")
+    if not module_name or not all(part.isidentifier() for part in path.split(".")):
+        raise ConfigError(f"'{path}' does not name a {what}.", "Write package.module.Name.")
+    make_importable(module_name)
     try:
         return getattr(importlib.import_module(module_name), name)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"Cannot load the {what} '{path}': no module named '{error.name}'.",
-            "Install it, or start the command in the folder where the module lies.",
+            _explain_shadow(module_name) or "Install it, or start the command in the folder where the module lies.",
         ) from error
     except AttributeError as error:
         known = [n for n in vars(importlib.import_module(module_name)) if not n.startswith("_")]
-        raise ConfigError(f"'{module_name}' has no {what} '{name}'.", nearest(name, known)) from error
+        fix = _explain_shadow(module_name) or nearest(name, known)
+        raise ConfigError(f"'{module_name}' has no {what} '{name}'.", fix) from error
+
+
+def _explain_shadow(module: str) -> str:
+    """What to do if the user has a module of the same name as an installed one, which is found first."""
+    top = module.partition(".")[0]
+    origin = getattr(sys.modules.get(top), "__file__", None)
+    here = Path(_user_folder, top)
+    is_here = bool(_user_folder) and (here.is_dir() or here.with_suffix(".py").is_file())
+    if not is_here or origin is None or Path(origin).is_relative_to(_user_folder):
+        return ""
+    return f"'{top}' is also the name of an installed module, which goes first ({origin}). Rename yours."

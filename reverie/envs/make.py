@@ -187,6 +187,7 @@ def _make_own_class(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, A
 
 
 def _import_registering(module: str) -> None:
+    registry.make_importable(module)
     try:
         __import__(module)
     except ImportError as error:

@@ -112,7 +112,9 @@ def _modules(config: EnvConfig) -> list[str]:
     found = [registry.load("wrapper", wrapper.kind).__module__ for wrapper in config.wrappers]
     if is_dotted(config.id):
         registry.check_foreign("env", config.id)
-        return [*found, config.id.rpartition(".")[0]]
+        module = config.id.rpartition(".")[0]
+        registry.make_importable(module)
+        return [*found, module]
     entry: Any = find_spec(config.id).entry_point
     return [*found, entry.partition(":")[0] if isinstance(entry, str) else entry.__module__]
 

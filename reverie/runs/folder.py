@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from typing import Any
 
 from reverie import processor
 from reverie.core.errors import RunError, nearest
+from reverie.runs.repository import CodeVersion
 from reverie.runs.storage import write_bytes
 
 DEFAULT_RUNS_DIR = Path("runs")
@@ -61,13 +61,15 @@ class RunFolder:
 def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: list[str]) -> RunFolder:
     """A new folder with its config and manifest."""
     path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', spec)}-s{seed}")
+    code = CodeVersion.of(Path.cwd())
     manifest = {
         "spec": spec, "seed": seed, "command": command, "created": time.time(),
-        "versions": versions(), "machine": machine(), "git": git_commit(),
+        "versions": versions(), "machine": machine(), "git": code.to_json(),
     }  # fmt: skip
     with removed_if_unwritable(path):
         (path / "config.yaml").write_text(config_yaml, encoding="utf-8")
-        write_diff(path)
+        if code.diff:  # the commit alone would not tell what was trained
+            (path / "uncommitted.diff").write_text(code.diff, encoding="utf-8")
         write_json(path / "manifest.json", manifest)
     return RunFolder(path)
 
@@ -163,26 +165,6 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "executable": Path(sys.executable).name,
     }  # fmt: skip
-
-
-def git_commit() -> dict[str, Any]:
-    """The commit of the working directory's repository, if it is one, and whether anything is uncommitted."""
-    commit = _git("rev-parse", "HEAD")
-    return {"commit": commit, "is_clean": not _git("diff", "HEAD")} if commit else {}
-
-
-def write_diff(run: Path) -> None:
-    """Keep uncommitted changes with the run: the commit alone would not tell what was trained."""
-    if diff := _git("diff", "HEAD"):
-        (run / "uncommitted.diff").write_text(diff + "\n", encoding="utf-8")
-
-
-def _git(*arguments: str) -> str:
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, errors="replace")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()
 
 
 def _claim_name(runs_dir: Path, stem: str) -> Path:

@@ -30,10 +30,11 @@ from reverie.log.sinks import JsonlSink
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.execute import load_checkpoint
-from reverie.runs.folder import RunFolder, git_commit, machine, versions
+from reverie.runs.folder import RunFolder, machine, versions
 from reverie.runs.history import config_path_before, read_history
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.policies import PolicyShelf
+from reverie.runs.repository import CodeVersion
 from reverie.training.orchestrator import CyclePart, Orchestrator
 from reverie.training.session import Session
 
@@ -91,7 +92,7 @@ def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:
     """What differs between the machine that made the run and this one."""
     manifest = folder.manifest()
     then = {**manifest.get("versions", {}), **manifest.get("machine", {}), **manifest.get("git", {})}
-    now = {**versions(), **machine(), **git_commit()}
+    now = {**versions(), **machine(), **CodeVersion.of(Path.cwd()).to_json()}
     keys = [key for key in {**then, **now} if key != "blas" or key in then]  # runs of before do not tell it
     changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in keys if then.get(key) != now.get(key)]
     settings = config.backend

@@ -13,6 +13,7 @@ import pytest
 
 from reverie import api
 from reverie.cli import main
+from reverie.core import registry
 
 SMALL = ("CartPole-v1:ppo", "env.vector=sync", "phases.0.hooks.0.collect.rows=64", "algorithm.epochs=2")
 SMALL += ("evaluate.final_episodes=3", "phases.0.hooks.2.evaluate.every_steps=300")
@@ -45,6 +46,7 @@ def reverie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(registry, "_user_folder", "")
 
     def type_command(*words: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["reverie", *words])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -265,6 +266,24 @@ def test_a_policy_is_not_written_through_a_link(run: Path, tmp_path: Path) -> No
     assert api.resume(str(run), trust=True).state == "finished"
     assert victim.read_text() == "precious"
     assert api.load(str(run), "final").about["env_steps"] > 0
+
+
+PLANTED = ("safetensors", "torch", "numpy", "yaml", "rich", "gymnasium", "pydantic", "typer", "evil")
+OPTIONAL = ("ipywidgets", "IPython", "triton", "torch_xla", "cupy", "email_validator", "shellingham", "orjson")
+ENTRY_POINTS = "[torch.backends]\nevil = evil:main\n[pydantic]\nevil = evil:main\n[gymnasium.envs]\nevil = evil:main\n"
+
+
+def test_modules_in_the_current_folder_are_not_imported_unasked(run: Path, mark: Path) -> None:
+    """Neither for installed ones nor for optional ones nor as plugins that installed ones look for."""
+    for name in (*PLANTED, *OPTIONAL):
+        (run / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write({name!r})\n")
+    (run / "evil-1.0.dist-info").mkdir()
+    (run / "evil-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (run / "evil-1.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
+    command = [sys.executable, "-m", "reverie", "eval", ".", "--episodes", "1"]
+    done = subprocess.run(command, cwd=run, capture_output=True, text=True)
+    assert not mark.exists(), mark.read_text()
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_reference_in_a_strangers_config_is_not_followed(

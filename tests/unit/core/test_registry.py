@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,35 @@ def test_refusal_ends_when_the_block_raises() -> None:
     with pytest.raises(KeyError), registry.known_kinds_only():
         raise KeyError
     assert registry.load("network", "collections.OrderedDict") is OrderedDict
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which a command is typed."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(registry, "_user_folder", "")
+    registry.search_in(str(tmp_path))
+    return tmp_path
+
+
+def test_a_module_of_the_users_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "my_own_things.py").write_text("class Network:\n    pass\n")
+    assert str(folder) not in sys.path
+    assert registry.load("network", "my_own_things.Network").__module__ == "my_own_things"
+    assert sys.path[-1] == str(folder)
+    monkeypatch.delitem(sys.modules, "my_own_things")
+
+
+def test_an_installed_module_goes_before_one_of_the_users_folder(folder: Path) -> None:
+    (folder / "collections.py").write_text("class Network:\n    pass\n")
+    assert registry.load("network", "collections.OrderedDict") is OrderedDict
+    assert str(folder) not in sys.path
+    with pytest.raises(ConfigError, match="'collections' has no network 'Network'") as caught:
+        registry.load("network", "collections.Network")
+    assert "Rename yours" in caught.value.fix
+
+
+@pytest.mark.parametrize("name", ["..a.B", ".B", "a..B", "a.b-c.D", "a."])
+def test_what_cannot_be_a_path_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="does not name a network"):
+        registry.load("network", name)

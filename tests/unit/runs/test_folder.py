@@ -13,6 +13,7 @@ import pytest
 
 from reverie.core.errors import RunError
 from reverie.runs import folder as folders
+from reverie.runs import repository
 from reverie.runs.folder import RunFolder, create_run, find_run, list_runs, read_json, write_json
 
 
@@ -54,7 +55,7 @@ def test_each_run_gets_the_next_number(tmp_path: Path) -> None:
 
 
 def test_runs_that_start_together_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "_git", lambda *arguments: "")
+    monkeypatch.setattr(repository, "_git", lambda *arguments: None)
     with ThreadPoolExecutor(8) as pool:
         names = list(pool.map(lambda _: make_run(tmp_path).name, range(24)))
     assert sorted(names) == sorted(f"CartPole-v1-ppo-s1-{number}" for number in range(1, 25))
