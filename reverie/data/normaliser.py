@@ -1,13 +1,16 @@
-"""Running normalisation of observations and rewards, frozen while a cycle runs.
+"""Running normalisation of observations and rewards.
 
-Usually this is a wrapper around each env. Here it is a part of the session: rows are stored raw, statistics
-move only between cycles, and the same numbers scale what the policy sees and what it learns from. So the
-probability ratio of PPO is exactly 1 before its first update, and evaluation and export cannot disagree with
-training.
+Usually this is a wrapper around each env. Here it is a part of the session: rows are stored raw, and the same
+numbers scale what the policy sees and what it learns from, so evaluation and export cannot disagree with training.
+
+Observation statistics advance only at the end of a cycle: the update must see observations scaled as the policy saw
+them, or the probability ratio of PPO would not be 1 before its first step. Nothing acts on rewards, so their
+statistics advance just before an update and already know the rewards that it learns from.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
 _SMALLEST_VARIANCE = 1e-8
+
+_REWARD_KEYS = ("reward", "is_first")
+
+_STORED_ROWS = 1000
+"""Stored vector rows that are merged into the statistics at a time."""
 
 
 class NormaliserConfig(Config):
@@ -84,7 +92,7 @@ class RunningMoments:
 
 
 class Normaliser:
-    """Scales rows and batches; learns its statistics from collected rows, once per cycle."""
+    """Scales rows and batches; its statistics come from collected rows and from stored data."""
 
     def __init__(self, config: NormaliserConfig, specs: Specs, num_envs: int) -> None:
         self.config = config
@@ -95,7 +103,6 @@ class Normaliser:
             for key, spec in specs.observations.items()
             if is_on and spec.kind == "vector" and spec.dtype == "float32"
         }
-        self._watched = [*self._shapes, *(("reward", "is_first") if config.reward else ())]
         self.reset()
 
     def reset(self) -> None:
@@ -104,23 +111,45 @@ class Normaliser:
         self._returns = RunningMoments(())
         self._running_return = np.zeros(self.num_envs)
         self._pending: list[Row] = []
+        self._pending_rewards: list[Row] = []
 
     def observe(self, row: Row) -> None:
         """Note an arriving row of every env; it counts from the next :meth:`advance` on."""
-        if self._watched:
-            self._pending.append({key: row[key] for key in self._watched})
+        if self._shapes:
+            self._pending.append({key: row[key] for key in self._shapes})
+        if self.config.reward:
+            self._pending_rewards.append({key: row[key] for key in _REWARD_KEYS})
 
     def advance(self) -> None:
         """End of a cycle: let the noted rows move the statistics."""
-        if not self._pending:
+        self.advance_rewards()
+        if self._pending:
+            rows = stack_rows(self._pending, axis=0)  # (T, N, ...)
+            self._pending = []
+            self._merge_observations({key: rows[key].reshape(-1, *shape) for key, shape in self._shapes.items()})
+
+    def advance_rewards(self) -> None:
+        """Just before an update: let the noted rewards move their statistics; those of observations stand still."""
+        if not self._pending_rewards:
             return
-        rows = stack_rows(self._pending, axis=0)  # (T, N, ...)
-        self._pending = []
-        for key, moments in self._observations.items():
-            flat = rows[key].reshape(-1, *self._shapes[key])
-            moments.merge(flat[: self._rows_wanted(moments)])
-        if self.config.reward:
-            self._returns.merge(self._follow_returns(rows["reward"], rows["is_first"]))
+        rows = stack_rows(self._pending_rewards, axis=0)  # (T, N)
+        self._pending_rewards = []
+        running, self._running_return = self._follow_returns(rows, self._running_return)
+        self._returns.merge(running[~rows["is_first"]])
+
+    def learn_from(self, stored: Iterable[Row]) -> None:
+        """Let stored rows of every lane move the statistics at once, as far as they are ``valid``."""
+        keys = (*self._shapes, *_REWARD_KEYS, "valid")
+        is_on = bool(self._shapes) or self.config.reward
+        running = np.zeros(self.num_envs)  # the lanes have no part in the episodes that the envs are playing
+        kept: list[Row] = []
+        for row in stored:
+            if is_on:
+                kept.append({key: row[key] for key in keys})
+            if len(kept) == _STORED_ROWS:
+                running, kept = self._merge_stored(stack_rows(kept, axis=0), running), []
+        if kept:
+            self._merge_stored(stack_rows(kept, axis=0), running)
 
     def normalise_observation(self, row: Row) -> Row:
         """A row or batch with its float vectors normalised; the same object when there is nothing to do."""
@@ -152,6 +181,8 @@ class Normaliser:
             "running_return": self._running_return,
             "pending_length": len(self._pending),
             "pending": stack_rows(self._pending, axis=0) if self._pending else {},
+            "pending_rewards_length": len(self._pending_rewards),
+            "pending_rewards": stack_rows(self._pending_rewards, axis=0) if self._pending_rewards else {},
         }
 
     def load_state(self, state: State) -> None:
@@ -159,8 +190,26 @@ class Normaliser:
             moments.load_state(state["observations"][key])
         self._returns.load_state(state["returns"])
         self._running_return = np.array(state["running_return"], np.float64)
-        columns = {key: np.array(values) for key, values in state.get("pending", {}).items()}
-        self._pending = [{key: values[t] for key, values in columns.items()} for t in range(state["pending_length"])]
+        pending = state.get("pending", {})
+        self._pending = _unstack(pending, self._shapes, state["pending_length"])
+        # Older checkpoints keep observations and rewards together.
+        rewards = state.get("pending_rewards", pending)
+        length = state.get("pending_rewards_length", state["pending_length"])
+        self._pending_rewards = _unstack(rewards, _REWARD_KEYS, length if self.config.reward else 0)
+
+    def _merge_stored(self, rows: Row, running: Array) -> Array:
+        """Rows (T, N) of which only the valid ones count; the running returns after them."""
+        valid = rows["valid"]
+        self._merge_observations({key: rows[key][valid] for key in self._shapes})
+        if self.config.reward:
+            returns, running = self._follow_returns(rows, running)
+            self._returns.merge(returns[valid & ~rows["is_first"]])
+        return running
+
+    def _merge_observations(self, values: Row) -> None:
+        """Values (K, ...) of each key, oldest first."""
+        for key, moments in self._observations.items():
+            moments.merge(values[key][: self._rows_wanted(moments)])
 
     def _rows_wanted(self, moments: RunningMoments) -> int | None:
         """How many more rows may move these statistics (None: all)."""
@@ -168,13 +217,19 @@ class Normaliser:
             return None
         return max(0, self.config.static_rows - moments.count)
 
-    def _follow_returns(self, reward: Array, is_first: Array) -> Array:
-        """The running discounted return at every env step of (T, N) rows, each env on its own.
+    def _follow_returns(self, rows: Row, running: Array) -> tuple[Array, Array]:
+        """The running discounted return at every row (T, N), each env on its own, and the last of them.
 
         It restarts where an episode starts; that row brought no reward, so it is not a sample.
         """
-        discount = self.config.reward_discount * ~is_first
-        running = np.empty(reward.shape)
+        reward, discount = rows["reward"], self.config.reward_discount * ~rows["is_first"]
+        returns = np.empty(reward.shape)
         for t in range(len(reward)):
-            self._running_return = running[t] = self._running_return * discount[t] + reward[t]
-        return running[~is_first]
+            running = returns[t] = running * discount[t] + reward[t]
+        return returns, running
+
+
+def _unstack(columns: Row, keys: Iterable[str], length: int) -> list[Row]:
+    """Rows of one moment each out of columns (T, ...)."""
+    arrays = {key: np.array(columns[key]) for key in keys} if length else {}
+    return [{key: values[t] for key, values in arrays.items()} for t in range(length if arrays else 0)]

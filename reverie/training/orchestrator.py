@@ -116,6 +116,7 @@ class Orchestrator:
         buffer = session.buffers[step.phase.buffer]
         read = session.algorithm.reads[name]
         batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
+        session.normaliser.advance_rewards()
         batch = session.normaliser.normalise_batch(batch)
         counters, env_id = session.counters, session.config.env.id
         call = UpdateCall(name, step.phase.name, env_id, batch, counters.env_steps, counters.updates)

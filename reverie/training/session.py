@@ -22,9 +22,6 @@ from reverie.training.scheduler import Scheduler
 ADDED_LATER = ("monitor",)
 """Parts that older checkpoints lack; they start afresh."""
 
-FILL_ROWS = 1000
-"""Stored rows after which the normaliser takes in what it has seen."""
-
 
 @dataclass
 class Factories:
@@ -91,13 +88,10 @@ class Session:
         self.recorder.close()
 
     def _fill(self, phase: Phase) -> None:
-        """Let stored data into a buffer that has a source; they move the normaliser as collected rows do."""
+        """Let stored data into a buffer that has a source; the first update is already normalised by them."""
         fill = getattr(self.buffers[phase.buffer], "fill", None)
-        for number, row in enumerate(fill() if fill else (), 1):
-            if row["valid"].all():
-                self.normaliser.observe(row)
-            if number % FILL_ROWS == 0:
-                self.normaliser.advance()
+        if fill is not None:
+            self.normaliser.learn_from(fill())
 
     def _drop(self, previous: Phase) -> bool:
         """Forget what a phase does not pass on; whether new episodes have to begin."""

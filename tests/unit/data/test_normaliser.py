@@ -136,6 +136,64 @@ def test_before_any_data_values_are_left_alone() -> None:
     np.testing.assert_allclose(result["reward"], row["reward"])
 
 
+def test_before_an_update_only_reward_statistics_advance() -> None:
+    rows = make_rows(30)
+    normaliser = make(observation="rolling", reward=True)
+    for row in rows:
+        normaliser.observe(row)
+    before = normaliser.normalise_batch(rows[0])
+    normaliser.advance_rewards()
+    now = normaliser.normalise_batch(rows[0])
+    np.testing.assert_array_equal(now["obs/0"], before["obs/0"])
+    once = learn(make(observation="rolling", reward=True), rows, cycle=30)
+    np.testing.assert_array_equal(now["reward"], once.normalise_reward(rows[0]["reward"]))
+    normaliser.advance_rewards()  # each reward counts once
+    normaliser.advance()
+    assert_same(normaliser.state(), once.state())
+
+
+def stored_rows(count: int, lengths: list[int]) -> list[Row]:
+    """Rows of lanes that hold data only at the beginning, and blank rows behind."""
+    rows = []
+    for t, row in enumerate(make_rows(count)):
+        valid = np.array([t < length for length in lengths])
+        blank = {key: np.where(valid.reshape(-1, *[1] * (array.ndim - 1)), array, 0) for key, array in row.items()}
+        rows.append({**blank, "is_first": row["is_first"] | ~valid, "valid": valid})
+    return rows
+
+
+def test_stored_rows_count_in_every_lane_at_once() -> None:
+    lengths = [1500, 20, 1100, 0]
+    rows = stored_rows(1500, lengths)
+    normaliser = make(observation="rolling", reward=True)
+    normaliser.learn_from(rows)
+    seen = np.concatenate([np.stack([row["obs/0"][lane] for row in rows[:n]]) for lane, n in enumerate(lengths) if n])
+    state = normaliser.state()
+    assert state["observations"]["obs/0"]["count"] == sum(lengths)
+    np.testing.assert_allclose(state["observations"]["obs/0"]["mean"], seen.mean(axis=0, dtype=np.float64), rtol=1e-9)
+    returns = []
+    for lane, n in enumerate(lengths):
+        running = 0.0
+        for row in rows[:n]:
+            running = row["reward"][lane] + (0 if row["is_first"][lane] else 0.99 * running)
+            returns += [] if row["is_first"][lane] else [running]
+    assert state["returns"]["count"] == len(returns)
+    assert float(state["returns"]["squares"]) == pytest.approx(len(returns) * np.var(returns))
+
+
+def test_stored_rows_leave_the_running_returns_of_the_envs_alone() -> None:
+    normaliser = make(reward=True)
+    for row in make_rows(3):
+        normaliser.observe(row)
+    normaliser.advance_rewards()
+    before = normaliser.state()["running_return"].copy()
+    normaliser.observe(make_rows(4)[3])
+    normaliser.learn_from(stored_rows(10, [10] * NUM_ENVS))
+    state = normaliser.state()
+    np.testing.assert_array_equal(state["running_return"], before)
+    assert state["pending_rewards_length"] == 1
+
+
 def test_nothing_moves_during_a_cycle() -> None:
     rows = make_rows(30)
     normaliser = learn(make(observation="rolling", reward=True), rows[:10])
@@ -156,7 +214,8 @@ def test_off_costs_nothing() -> None:
     assert normaliser.normalise_batch(row) is row
     assert normaliser.normalise_reward(row["reward"]) is row["reward"]
     normaliser.observe(row)
-    assert normaliser.state()["pending_length"] == 0
+    normaliser.learn_from([{**row, "valid": np.ones(NUM_ENVS, bool)}])
+    assert_same(normaliser.state(), make().state())
 
 
 def test_static_statistics_stop_after_exactly_so_many_rows() -> None:
@@ -213,6 +272,18 @@ def test_state_round_trip_in_mid_cycle(observed: int) -> None:
         learn(each, rows[10 + observed :])
     assert_same(copy.state(), normaliser.state())
     assert_same(copy.normalise_batch(rows[0]), normaliser.normalise_batch(rows[0]))
+
+
+@pytest.mark.parametrize("settings", [{"observation": "rolling", "reward": True}, {"reward": True}])
+def test_checkpoints_that_kept_observations_and_rewards_together_load(settings: dict[str, Any]) -> None:
+    normaliser, copy = make(**settings), make(**settings)
+    for row in make_rows(5):
+        normaliser.observe(row)
+    state = normaliser.state()
+    state["pending"] = {**state["pending"], **state.pop("pending_rewards")}
+    state["pending_length"] = state.pop("pending_rewards_length")
+    copy.load_state(state)
+    assert_same(copy.state(), normaliser.state())
 
 
 def test_saving_changes_nothing() -> None:
