@@ -12,16 +12,16 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reverie.agent import Agent
     from reverie.api import Run, evaluate, find, foresee, load, make_config, record, report, resume, train, verify
     from reverie.core.registry import register
-    from reverie.policy import Agent
 
 _EXPORTS = {
+    "reverie.agent": ("Agent",),
     "reverie.api": (
         "Run", "evaluate", "find", "foresee", "load", "make_config", "record", "report", "resume", "train", "verify",
     ),
     "reverie.core.registry": ("register",),
-    "reverie.policy": ("Agent",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 

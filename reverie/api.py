@@ -13,9 +13,9 @@ from reverie.core import registry
 from reverie.core.errors import ConfigError, OutOfMemoryError
 
 if TYPE_CHECKING:
+    from reverie.agent import Agent
     from reverie.config.compose import Composed
     from reverie.config.schema import RunConfig
-    from reverie.policy import Agent
     from reverie.runs.record import Recording
     from reverie.runs.verify import Verdict
 
@@ -191,10 +191,10 @@ def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "run
 
     ``trust`` allows a run to import code of its own (your env or network class, named by a dotted path).
     """
+    from reverie.agent import Agent
     from reverie.envs.config import EnvConfig
     from reverie.envs.episode import make_action_map
     from reverie.envs.make import make_env
-    from reverie.policy import Agent
     from reverie.runs.folder import find_run
     from reverie.runs.policies import load_policy
 
@@ -211,38 +211,26 @@ def evaluate(
     episodes: int = 100,
     which: Which = "best",
     seed: int | None = None,
-    sample: bool = False,
+    sample: bool | None = None,
     runs_dir: str | Path = "runs",
     trust: bool = False,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """Play episodes with a run's policy and sum up the scores (``return_mean``, ``return_std`` ...).
+    """Play episodes with a run's policy and sum up the scores (``return_mean``, ``return_std``, ``returns`` ...).
 
-    ``seed`` chooses other starting states than the run's own evaluations had; without ``quiet`` a terminal shows how
-    far it is.
+    ``seed`` chooses other starting states than the run's own evaluations had. ``sample`` draws actions instead of
+    taking the best; without it that is as in the run's evaluations. Without ``quiet`` a terminal shows how far it is.
     """
-    from reverie.config.build import build_evaluator
-    from reverie.config.files import read_config
-    from reverie.core.types import Clock
     from reverie.log.progress import quiet_progress
+    from reverie.runs.evaluate import evaluate_policy
     from reverie.runs.folder import find_run
     from reverie.runs.policies import load_policy, policy_folder
-    from reverie.training.evaluator import summarise
 
     path = find_run(name, Path(runs_dir))
     with trusting(trust), quiet_progress(quiet):
-        config = read_config(path / "config.yaml")
         found = policy_folder(path, which).name.partition("-")[0]  # whichever there is, if only one
         policy, about = load_policy(path, which)
-        settings = config.evaluate.model_copy(update={"sample": sample})
-        config = config.model_copy(update={"evaluate": settings, "seed": config.seed if seed is None else seed})
-        evaluator = build_evaluator(config)
-        try:
-            scores = evaluator.evaluate(policy, episodes, Clock(about["env_steps"], about["updates"]))
-        finally:
-            evaluator.close()
-    summary = summarise(scores, config.seed)
-    return {"run": path.name, "policy": found, "seed": config.seed, **summary, "episodes": episodes}
+        return {"run": path.name, "policy": found, **evaluate_policy(policy, about, episodes, seed, sample)}
 
 
 def record(
@@ -252,7 +240,7 @@ def record(
     out: str | Path | None = None,
     gif: bool = False,
     seed: int | None = None,
-    sample: bool = False,
+    sample: bool | None = None,
     fps: float | None = None,
     max_frames: int | None = None,
     runs_dir: str | Path = "runs",
@@ -262,7 +250,8 @@ def record(
     """Film episodes of a run's policy; the file's ``path`` and the ``returns`` are in what is returned.
 
     ``which`` is best, final or the env steps of a checkpoint. ``out`` ends with .mp4 (which needs the extra video) or
-    .gif; without it the file goes to the run's folder of videos. ``seed`` chooses other episodes than evaluations had.
+    .gif; without it the file goes to the run's folder of videos. ``seed`` chooses other episodes than evaluations had,
+    ``sample`` whether actions are drawn; without it that is as in the evaluations.
     """
     from reverie.log.progress import quiet_progress
     from reverie.runs.folder import find_run, refuse_links

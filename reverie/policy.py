@@ -6,7 +6,6 @@ evaluated or exported can never disagree with what was trained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ import numpy as np
 
 from reverie.core import registry
 from reverie.core.contracts import Algorithm
-from reverie.core.errors import ReverieError, RunError
+from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
-from reverie.core.specs import ObservationSpec, Specs, flatten_observation
+from reverie.core.specs import Specs
 from reverie.core.types import Array, Carry, Clock, Mode, Row, State
 from reverie.data.normaliser import Normaliser, NormaliserConfig
 from reverie.runs.storage import check_file, delete_any, digest_files, install_folder, read_tree, write_tree
@@ -98,84 +97,3 @@ def read_bundle(folder: Path) -> State:
             "Use the Reverie version that wrote it; the run's manifest.json names it.",
         )
     return tree
-
-
-class Agent:
-    """A policy that plays one env: ``agent.act(observation)`` gives an action for ``env.step``."""
-
-    def __init__(self, policy: Policy, about: dict[str, Any], env_space: Any, to_env_action: Any) -> None:
-        self.policy = policy
-        self.about = about
-        self._space = env_space
-        self._to_env_action = to_env_action
-        self._rng = make_generator(0, "agent")
-        self.reset()
-
-    def make_env(self, render_mode: str | None = None) -> Any:
-        """The Gymnasium env that the agent was trained on, with the run's wrappers: its observations fit."""
-        from reverie.envs.config import EnvConfig
-        from reverie.envs.make import make_env
-
-        return make_env(EnvConfig.model_validate(self.about["env"]), render_mode)
-
-    def reset(self) -> None:
-        """Call at the start of every episode; forgets what happened before."""
-        self._begin(1)
-
-    def act(self, observation: Any, deterministic: bool = True) -> Any:
-        """The action for this observation, in the env's own action space.
-
-        Observations with a leading axis are those of several envs, and so are the actions then: an array, or a list
-        where actions have parts. Such envs start their episodes together.
-        """
-        row, is_batch = self._read(observation)
-        count = len(next(iter(row.values())))
-        if count != len(self._previous):
-            self._check_may_begin(count)
-            self._begin(count)
-        row |= {
-            "reward": np.zeros(count, np.float32), "is_first": np.full(count, self._is_first),
-            "terminated": np.zeros(count, bool), "truncated": np.zeros(count, bool), "previous_action": self._previous,
-        }  # fmt: skip
-        mode = Mode.EVALUATE if deterministic else Mode.COLLECT
-        action, self._carry, _ = self.policy.act(row, self._carry, Clock(), self._rng, mode)
-        self._previous, self._is_first = action, False
-        actions = [self._to_env_action(one) for one in action]
-        if not is_batch:
-            return actions[0]
-        return actions if self.policy.specs.action.parts else np.array(actions)
-
-    def _begin(self, count: int) -> None:
-        self._carry = self.policy.initial_carry(count)
-        self._previous = self.policy.specs.action.zeros(count)
-        self._is_first = True
-
-    def _check_may_begin(self, count: int) -> None:
-        """What is remembered of some envs is of no use for another number of them."""
-        if self._carry and not self._is_first:
-            raise ReverieError(
-                f"This agent remembers what it saw, of {len(self._previous)} envs, and now sees {count}.",
-                "Call reset() first.",
-            )
-
-    def _read(self, observation: Any) -> tuple[Row, bool]:
-        """An observation, or a batch of them, as rows (N, ...), and which of the two it is."""
-        specs = self.policy.specs.observations
-        try:
-            leaves = flatten_observation(self._space, observation)
-        except (TypeError, ValueError, KeyError, IndexError) as error:
-            raise _misfit(specs, f"of type {type(observation).__name__}") from error
-        if all(leaf.shape == specs[key].shape for key, leaf in leaves.items()):
-            return {key: leaf[None] for key, leaf in leaves.items()}, False
-        is_batch = all(leaf.shape[1:] == specs[key].shape and leaf.size for key, leaf in leaves.items())
-        if not is_batch or len({leaf.shape[:1] for leaf in leaves.values()}) > 1:
-            raise _misfit(specs, ", ".join(f"{key} {leaf.shape}" for key, leaf in leaves.items()))
-        return leaves, True
-
-
-def _misfit(specs: Mapping[str, ObservationSpec], seen: str) -> ReverieError:
-    shapes = ", ".join(f"{key} {spec.shape} {spec.dtype}" for key, spec in specs.items())
-    return ReverieError(
-        f"The observation does not fit this agent. It expects {shapes}; what it got is {seen}.",
-        "Give it what agent.make_env() shows, or a batch of that with a leading axis.",
-    )

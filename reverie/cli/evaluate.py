@@ -11,6 +11,10 @@ import typer
 from reverie.cli.options import Json, RunsDir, Trust
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run: its name or a beginning of it, @last, @best.")]
+Sample = Annotated[
+    bool | None,
+    typer.Option("--sample/--deterministic", help="Draw actions, or take the best; else as the run's evaluations do."),
+]
 
 
 def evaluate(
@@ -18,7 +22,7 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100,
     policy: Annotated[Literal["best", "final"], typer.Option(help="Which of the run's policies.")] = "best",
     seed: Annotated[int | None, typer.Option(help="Other starting states than the run's own.")] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the best.")] = False,
+    sample: Sample = None,
     runs_dir: RunsDir = Path("runs"),
     trust: Trust = False,
     as_json: Json = False,

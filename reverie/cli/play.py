@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reverie.cli.evaluate import RunName
+from reverie.cli.evaluate import RunName, Sample
 from reverie.cli.options import Json, RunsDir, Trust
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ WINDOW_EPISODES = 3
 Which = Annotated[
     str, typer.Option("--policy", metavar="best|final|STEPS", help="Which policy: best, final or a checkpoint's.")
 ]
-Sample = Annotated[bool, typer.Option("--sample/--deterministic", help="Draw actions, or take the best.")]
 Seed = Annotated[int | None, typer.Option(help="Other starting states than the run's evaluations.")]
 Fps = Annotated[float | None, typer.Option(min=0.1, help="Env steps per second; else the env's own speed.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file, .mp4 or .gif.")]
@@ -36,7 +35,7 @@ def play(
     random: Annotated[bool, typer.Option("--random", help="Let chance play the env.")] = False,
     episodes: Annotated[int | None, typer.Option(min=1, help="How many episodes.")] = None,
     policy: Which = "best",
-    sample: Sample = False,
+    sample: Sample = None,
     seed: Seed = None,
     fps: Fps = None,
     out: Out = None,
@@ -76,7 +75,7 @@ def record(
     run: RunName = "@last",
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes, one after the other.")] = 1,
     policy: Which = "best",
-    sample: Sample = False,
+    sample: Sample = None,
     seed: Seed = None,
     fps: Fps = None,
     max_frames: Annotated[int | None, typer.Option(min=1, help="Frames after which the video ends.")] = None,

@@ -13,7 +13,7 @@ from typing import cast
 from reverie import backend
 from reverie.config.fields import networks_of
 from reverie.config.overrides import phase_config
-from reverie.config.schema import RunConfig
+from reverie.config.schema import EvaluateConfig, RunConfig
 from reverie.config.tree import get, leaves, put
 from reverie.config.validate import load_config
 from reverie.core import registry
@@ -179,9 +179,14 @@ def copy_algorithm(session: Session) -> Algorithm:
 
 
 def build_evaluator(config: RunConfig) -> Evaluator:
-    """An evaluator for this run; native vectors cannot start chosen episodes, so it plays on sync ones."""
-    env = config.env.model_copy(update={"vector": "sync"}) if config.env.vector == "native" else config.env
-    return Evaluator(config.evaluate, config.seed, lambda num_envs: make_vector(env, config.seed, "evaluate", num_envs))
+    """An evaluator for this run."""
+    return make_evaluator(config.env, config.evaluate, config.seed)
+
+
+def make_evaluator(env: EnvConfig, settings: EvaluateConfig, seed: int) -> Evaluator:
+    """An evaluator on this env; native vectors cannot start chosen episodes, so it plays on sync ones."""
+    played = env.model_copy(update={"vector": "sync"}) if env.vector == "native" else env
+    return Evaluator(settings, seed, lambda num_envs: make_vector(played, seed, "evaluate", num_envs))
 
 
 def build_policy(config: RunConfig, algorithm: State, normaliser: State) -> Policy:

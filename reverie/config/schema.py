@@ -41,7 +41,7 @@ class EvaluateConfig(Config):
     num_envs: int = Field(5, ge=1)
     """Envs side by side. Part of the config because another number gives other bits."""
     sample: bool = False
-    """Draw actions as in collection instead of taking the policy's best."""
+    """Draw actions as in collection instead of taking the policy's best. eval, play and record do so, too."""
     warmup_steps: int = Field(0, ge=0)
     """No evaluation before this many env steps."""
     final_episodes: int = Field(20, ge=0)

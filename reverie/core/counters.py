@@ -9,7 +9,9 @@ episode    one finished episode of collection
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from reverie.core.types import Clock, State
 
@@ -43,11 +45,17 @@ class Counters:
     episodes: int = 0
     horizon_steps: int = 0
 
+    @classmethod
+    def saved_in(cls, values: Mapping[str, Any]) -> Counters:
+        """The counters among the values of a saved policy or checkpoint; those that it does not have are 0."""
+        return cls(**{field.name: int(values.get(field.name, 0)) for field in fields(cls)})
+
     def progress(self, budget: Budget) -> int:
         """How far a run with this budget has come."""
         return int(getattr(self, budget.counter))
 
     def clock(self) -> Clock:
+        """This moment, for schedules and exploration. No other place makes a Clock, so that none forgets a counter."""
         return Clock(self.env_steps, self.updates, self.cycles, self.horizon_steps)
 
     def state(self) -> State:

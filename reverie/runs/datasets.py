@@ -12,6 +12,7 @@ import numpy as np
 from reverie.config.files import read_config
 from reverie.config.schema import RunConfig
 from reverie.core.contracts import Vector
+from reverie.core.counters import Counters
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
@@ -107,16 +108,16 @@ class Player:
     policy: Policy | None = None
     """None: chance."""
     mode: Mode = Mode.COLLECT
-    clock: Clock = field(default_factory=Clock)
+    clock: Clock = field(default_factory=lambda: Counters().clock())
 
     @classmethod
     def of_run(cls, run: Path, which: str, sample: bool) -> Player:
         """A trained policy, exploring as it did at its time if it samples."""
         policy, about = load_any_policy(run, which)
         env, steps = EnvConfig.model_validate(about["env"]), int(about["env_steps"])
-        clock = Clock(steps, about["updates"], horizon_steps=read_config(run / "config.yaml").horizon_steps)
         mode = Mode.COLLECT if sample else Mode.EVALUATE
-        return cls(env, policy.specs, f"policy of {run.name} after {steps} env steps", policy, mode, clock)
+        origin = f"policy of {run.name} after {steps} env steps"
+        return cls(env, policy.specs, origin, policy, mode, Counters.saved_in(about).clock())
 
     @classmethod
     def of_chance(cls, env: EnvConfig) -> Player:

@@ -9,8 +9,8 @@ from typing import Any
 from reverie.config.build import build_evaluator
 from reverie.config.files import read_config
 from reverie.config.schema import ForesightConfig
+from reverie.core.counters import Counters
 from reverie.core.errors import RunError
-from reverie.core.types import Clock
 from reverie.runs.folder import FORESIGHT, FORESIGHT_NUMBERS
 from reverie.runs.foresight import to_json, write_look
 from reverie.runs.policies import load_any_policy
@@ -47,8 +47,7 @@ def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
     seed = config.seed if wanted.seed is None else wanted.seed
     evaluator = build_evaluator(config.model_copy(update={"evaluate": evaluate, "seed": seed}))
     try:
-        clock = Clock(about["env_steps"], about["updates"], horizon_steps=config.horizon_steps)
-        look = evaluator.look(policy, clock)
+        look = evaluator.look(policy, Counters.saved_in(about).clock())
     finally:
         evaluator.close()
     assert look is not None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reverie.core.errors import RunError
+from reverie.config.schema import EvaluateConfig
+from reverie.core.counters import Counters
+from reverie.core.errors import ReverieError, RunError
 from reverie.core.types import State
 from reverie.envs.config import EnvConfig
 from reverie.policy import Policy
@@ -56,7 +59,7 @@ class PolicyShelf:
         """Write the policy as it is now."""
         about = {
             "env": session.config.env.model_dump(mode="json"), "seed": session.config.seed,
-            "env_steps": session.counters.env_steps, "updates": session.counters.updates, "score": summary,
+            **session.counters.state(), "score": summary,
         }  # fmt: skip
         session.policy.save(self._path(name), about)
 
@@ -157,7 +160,7 @@ def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]
     try:
         policy, about = Policy.load(folder)
         EnvConfig.model_validate(about["env"])
-        return policy, {**about, "env_steps": int(about["env_steps"]), "updates": int(about.get("updates", 0))}
+        return policy, {**_settings_of(run), **about, **_counts(about)}
     except RunError as error:
         raise RunError(error.message, error.fix or fix) from error
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
@@ -183,4 +186,21 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", "It was altered.") from error
     about = {"env": config.env.model_dump(mode="json"), "seed": config.seed, "score": None}
-    return policy, {**about, **{name: checkpoint.counters[name] for name in ("env_steps", "updates")}}
+    return policy, {**_settings_of(run), **about, **_counts(checkpoint.counters)}
+
+
+def _settings_of(run: Path) -> dict[str, Any]:
+    """What a policy needs to know of its run: how evaluations are played, and the horizon, which policies of older
+    versions do not hold. If the config cannot be read, evaluations are the usual ones."""
+    from reverie.config.files import read_config
+
+    try:
+        config = read_config(run / "config.yaml")
+    except ReverieError:
+        return {"evaluate": EvaluateConfig().model_dump(mode="json")}
+    return {"evaluate": config.evaluate.model_dump(mode="json"), "horizon_steps": config.horizon_steps}
+
+
+def _counts(saved: Mapping[str, Any]) -> dict[str, int]:
+    """The counters that were saved, as numbers; ``env_steps`` must be one of them."""
+    return {name: int(saved[name]) for name in Counters().state() if name in saved or name == "env_steps"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reverie.core.types import Clock
+from reverie.core.counters import Counters
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs
 from reverie.log.frames import VideoError
@@ -44,11 +44,12 @@ class Cast:
     title: str
 
     @classmethod
-    def of_run(cls, run: Path, which: str = "best", seed: int | None = None, sample: bool = False) -> Cast:
-        """A trained policy; without a seed it plays the episodes of its run's evaluations."""
+    def of_run(cls, run: Path, which: str = "best", seed: int | None = None, sample: bool | None = None) -> Cast:
+        """A trained policy; without a seed it plays its run's evaluations, and draws actions if they do."""
         policy, about = load_any_policy(run, which)
         seed = int(about["seed"]) if seed is None else seed
-        actor = PolicyActor(policy, seed, Clock(about["env_steps"], about["updates"]), sample)
+        sample = bool(about["evaluate"]["sample"]) if sample is None else sample
+        actor = PolicyActor(policy, seed, Counters.saved_in(about).clock(), sample)
         env = EnvConfig.model_validate(about["env"])
         return cls(actor, env, seed, f"{env.id} after {about['env_steps']:,} steps")
 

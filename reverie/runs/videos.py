@@ -15,6 +15,7 @@ from typing import Any
 
 from reverie.config.resolve import can_film
 from reverie.config.schema import RunConfig
+from reverie.core.counters import Counters
 from reverie.core.errors import ReverieError, RunError
 from reverie.core.types import Clock
 from reverie.log.frames import as_return
@@ -131,8 +132,7 @@ class Videos:
 
         policy, told = load_policy(self.run.path)
         backend.set_threads(self.config.backend.threads)  # which loading a policy set to one
-        clock = Clock(told["env_steps"], told["updates"], horizon_steps=session.counters.horizon_steps)
-        self._film("best", policy, clock, about)
+        self._film("best", policy, Counters.saved_in(told).clock(), about)
         return True
 
     def _show(self, name: str, session: Session) -> None:

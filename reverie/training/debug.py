@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from reverie import diagnostics
 from reverie.config.build import copy_algorithm
 from reverie.core.rng import make_generator
-from reverie.core.types import Batch, Clock, Update
+from reverie.core.types import Batch, Update
 from reverie.log.sinks import read_jsonl
 from reverie.training.evaluator import Evaluator, StopCheck
 from reverie.training.orchestrator import CyclePart, Orchestrator
@@ -111,7 +112,7 @@ def repeat_update(session: Session, hook: str, batch: Batch) -> list[dict[str, f
     done = 0
     calls: list[dict[str, float]] = []
     while done < OVERFIT_UPDATES or len(calls) < OVERFIT_CALLS:
-        clock = Clock(counters.env_steps, counters.updates + done, counters.cycles, counters.horizon_steps)
+        clock = replace(counters.clock(), updates=counters.updates + done)
         update: Update = getattr(algorithm, hook)(batch, clock, make_generator(session.config.seed, "overfit"))
         calls.append({name: float(value) for name, value in update.metrics.items()})
         done += max(1, update.count)

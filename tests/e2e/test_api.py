@@ -13,9 +13,11 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 import reverie
 from reverie.core.errors import ConfigError, ReverieError, RunError
 from reverie.core.rng import derive_seed
+from reverie.core.types import Mode
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env
 from reverie.log.sinks import read_jsonl
+from reverie.runs.record import Cast
 from tests.e2e.conftest import SMALL
 
 TINY = ("env.vector=sync", "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1")
@@ -115,6 +117,33 @@ def test_evaluate_from_python(trained: reverie.Run) -> None:
     assert result["episodes"] == 6
     assert result == reverie.evaluate(trained.name, episodes=6, which="final", runs_dir=runs_dir)
     assert result["return_min"] <= result["return_mean"] <= result["return_max"]
+
+
+@pytest.fixture(scope="module")
+def explorer(tmp_path_factory: pytest.TempPathFactory) -> reverie.Run:
+    """A run of DQN that no longer explores when its policies are saved, though it draws actions in evaluations."""
+    words = ("algorithm.epsilon={start: 1.0, end: 0.0, from: 0, to: 100}", "evaluate.sample=true")
+    words += ("evaluate.final_episodes=2", "phases.0.duration_steps=50", "phases.0.hooks.0.collect.rows=50")
+    words += ("buffers.main.min_rows=50", "env.vector=sync", "env.num_envs=1", "phases.1.duration_steps=150")
+    return reverie.train("CartPole-v1:dqn", *words, runs_dir=tmp_path_factory.mktemp("runs"))
+
+
+def test_an_agent_explores_as_when_it_was_saved(explorer: reverie.Run) -> None:
+    agent = explorer.agent("final")
+    assert agent.clock.env_steps == explorer.status["env_steps"] >= 100
+    for seed in range(40):
+        seen = np.asarray(np.random.default_rng(seed).uniform(-1, 1, 4), np.float32)
+        assert agent.act(seen, deterministic=False) == agent.act(seen)
+
+
+def test_evaluations_draw_actions_if_those_of_the_run_do(explorer: reverie.Run) -> None:
+    path = str(explorer.path)
+    assert reverie.evaluate(path, episodes=2)["sample"] is True
+    assert reverie.evaluate(path, episodes=2, sample=False)["sample"] is False
+    again = reverie.evaluate(path, episodes=2, which="final")
+    assert np.mean(again["returns"]) == again["return_mean"] == explorer.status["final_score"]
+    assert Cast.of_run(explorer.path).actor.mode is Mode.COLLECT  # type: ignore[attr-defined]
+    assert Cast.of_run(explorer.path, sample=False).actor.mode is Mode.EVALUATE  # type: ignore[attr-defined]
 
 
 def test_evaluate_names_the_policy_that_it_took(trained: reverie.Run, tmp_path: Path) -> None:

@@ -233,3 +233,14 @@ def test_data_side_does_not_load_torch_through_others() -> None:
 def test_quick_commands_do_not_load_torch(arguments: list[str]) -> None:
     code = f"sys.argv = ['reverie', *{arguments!r}]; from reverie.cli.main import run; run()"
     assert run_and_tell_torch(code) == "False"
+
+
+def test_only_counters_make_a_clock() -> None:
+    """A clock made elsewhere forgets a counter sooner or later, and schedules are read at another moment."""
+    makers = {
+        module_name(path)
+        for path in sorted((ROOT / "reverie").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Clock"
+    }
+    assert makers == {"reverie.core.counters"}

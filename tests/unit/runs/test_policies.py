@@ -9,10 +9,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from reverie.agent import Agent
+from reverie.config.files import config_to_yaml
+from reverie.core.counters import Counters
 from reverie.core.errors import ReverieError, RunError
 from reverie.envs.episode import make_action_map
 from reverie.envs.make import make_env
-from reverie.policy import Agent, Policy
+from reverie.policy import Policy
 from reverie.runs.folder import RunFolder, create_run
 from reverie.runs.policies import PolicyShelf, load_policy, policy_folder
 from reverie.training.session import Session
@@ -304,3 +307,21 @@ def test_a_bundle_of_another_format_is_refused(
     monkeypatch.undo()
     with pytest.raises(RunError, match="format 99"):
         Policy.load(tmp_path / "bundle")
+
+
+def test_a_policy_keeps_the_counters_of_its_moment(folder: RunFolder, session: Session) -> None:
+    PolicyShelf(folder).save(session, "final")
+    _, about = load_policy(folder.path, "final")
+    assert Counters.saved_in(about) == session.counters
+    assert session.counters.cycles == 2
+
+
+def test_a_policy_without_counters_takes_the_horizon_of_its_run(folder: RunFolder, session: Session) -> None:
+    """As older versions wrote it: env steps alone. A config that cannot be read leaves the rest at 0."""
+    about = {"env": session.config.env.model_dump(mode="json"), "seed": 1, "env_steps": 70, "score": None}
+    session.policy.save(folder.path / "policies" / "final", about)
+    _, loaded = load_policy(folder.path)
+    assert Counters.saved_in(loaded) == Counters(env_steps=70)
+    folder.config_path.write_text(config_to_yaml(session.config.model_copy(update={"horizon_steps": 900})))
+    _, loaded = load_policy(folder.path)
+    assert Counters.saved_in(loaded) == Counters(env_steps=70, horizon_steps=900)

@@ -1,0 +1,188 @@
+"""A trained policy for people who write their own loop: ``agent.act(observation)``, ``predict``, ``evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reverie.core.counters import Counters
+from reverie.core.errors import ReverieError
+from reverie.core.rng import make_generator
+from reverie.core.specs import ObservationSpec, flatten_observation
+from reverie.core.types import Array, Carry, Mode, Row
+from reverie.policy import Policy
+
+
+@dataclass(frozen=True)
+class AgentState:
+    """What an agent remembers of the episodes that it plays, one entry per env."""
+
+    carry: Carry
+    previous_action: Array
+
+    def __len__(self) -> int:
+        return len(self.previous_action)
+
+
+class Agent:
+    """A policy that plays an env, or several side by side.
+
+    Schedules, such as the exploration of DQN, stand where they stood when the policy was saved.
+    """
+
+    def __init__(self, policy: Policy, about: dict[str, Any], env_space: Any, to_env_action: Any) -> None:
+        self.policy = policy
+        self.about = about
+        self.clock = Counters.saved_in(about).clock()
+        self._space = env_space
+        self._to_env_action = to_env_action
+        self._rng = make_generator(0, "agent")
+        self._state: AgentState | None = None
+
+    def make_env(self, render_mode: str | None = None) -> Any:
+        """The Gymnasium env that the agent was trained on, with the run's wrappers: its observations fit."""
+        from reverie.envs.config import EnvConfig
+        from reverie.envs.make import make_env
+
+        return make_env(EnvConfig.model_validate(self.about["env"]), render_mode)
+
+    def reset(self) -> None:
+        """Call at the start of every episode if you use ``act``; forgets what happened before."""
+        self._state = None
+
+    def act(self, observation: Any, deterministic: bool = True) -> Any:
+        """The action for this observation, in the env's own action space. The agent itself remembers the episode.
+
+        Observations with a leading axis are those of several envs, and so are the actions then: an array, or a list
+        where actions have parts. Such envs start their episodes together; ``predict`` is for others.
+        """
+        row, is_batch = self._read(observation)
+        count = _count(row)
+        if self._state is not None and len(self._state) != count:
+            if self._state.carry:
+                raise ReverieError(
+                    f"This agent remembers what it saw, of {len(self._state)} envs, and now sees {count}.",
+                    "Call reset() first.",
+                )
+            self._state = None
+        actions, self._state = self._answer(row, self._state, np.zeros(count, bool), deterministic)
+        return self._to_env(actions, is_batch)
+
+    def predict(
+        self, observation: Any, state: AgentState | None = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, AgentState]:
+        """The action, and the state to give to the next call, as in Stable-Baselines3. The agent remembers nothing.
+
+        Without a ``state`` episodes begin. ``episode_start``, a bool or one per env, says where one begins later on.
+        """
+        row, is_batch = self._read(observation)
+        is_first = _read_starts(episode_start, _count(row))
+        _check_state(state, _count(row))
+        actions, state = self._answer(row, state, is_first, deterministic)
+        return self._to_env(actions, is_batch), state
+
+    def evaluate(
+        self, episodes: int = 10, seed: int | None = None, deterministic: bool | None = None
+    ) -> dict[str, Any]:
+        """Play whole episodes and sum up their scores: ``return_mean``, ``return_std``, all ``returns`` and more.
+
+        The episodes are those of the run's evaluations unless ``seed`` chooses others, and actions are drawn if the
+        run's evaluations draw them (``evaluate.sample``) unless ``deterministic`` says otherwise.
+        """
+        from reverie.runs.evaluate import evaluate_policy
+
+        sample = None if deterministic is None else not deterministic
+        return evaluate_policy(self.policy, self.about, episodes, seed, sample)
+
+    def _answer(
+        self, row: Row, state: AgentState | None, is_first: Array, deterministic: bool
+    ) -> tuple[Array, AgentState]:
+        count = len(is_first)
+        if state is None:
+            state = AgentState(self.policy.initial_carry(count), self.policy.specs.action.zeros(count))
+            is_first = np.ones(count, bool)
+        now = row | {
+            "reward": np.zeros(count, np.float32), "is_first": is_first, "terminated": np.zeros(count, bool),
+            "truncated": np.zeros(count, bool), "previous_action": state.previous_action,
+        }  # fmt: skip
+        mode = Mode.EVALUATE if deterministic else Mode.COLLECT
+        actions, carry, _ = self.policy.act(now, state.carry, self.clock, self._rng, mode)
+        return actions, AgentState(carry, actions)
+
+    def _to_env(self, actions: Array, is_batch: bool) -> Any:
+        """Actions of the policy as the env takes them."""
+        made = [self._to_env_action(one) for one in actions]
+        if not is_batch:
+            return made[0]
+        return made if self.policy.specs.action.parts else np.array(made)
+
+    def _read(self, observation: Any) -> tuple[Row, bool]:
+        """An observation, or a batch of them, as rows (N, ...), and which of the two it is."""
+        specs = self.policy.specs.observations
+        try:
+            leaves = flatten_observation(self._space, observation)
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise _misfit(specs, f"of type {type(observation).__name__}") from error
+        _check_values(leaves, specs)
+        if all(leaf.shape == specs[key].shape for key, leaf in leaves.items()):
+            return {key: leaf[None] for key, leaf in leaves.items()}, False
+        is_batch = all(leaf.shape[1:] == specs[key].shape and leaf.size for key, leaf in leaves.items())
+        if not is_batch or len({leaf.shape[:1] for leaf in leaves.values()}) > 1:
+            raise _misfit(specs, ", ".join(f"{key} {leaf.shape}" for key, leaf in leaves.items()))
+        return leaves, True
+
+
+def _count(row: Row) -> int:
+    return len(next(iter(row.values())))
+
+
+def _read_starts(episode_start: Any, count: int) -> Array:
+    starts = np.asarray(False if episode_start is None else episode_start)
+    if starts.dtype.kind not in "bui" or starts.shape not in ((), (count,)):
+        raise ReverieError(
+            f"episode_start must be true or false, or an array of {count}; it is {episode_start!r}.",
+            "Give what env.step returned as terminated | truncated, or leave it out.",
+        )
+    return np.broadcast_to(starts.astype(bool), count)
+
+
+def _check_state(state: Any, count: int) -> None:
+    if state is None:
+        return
+    if not isinstance(state, AgentState):
+        raise ReverieError(
+            f"The state is of type {type(state).__name__}; it must be what the last predict() returned.",
+            "Keep it: action, state = agent.predict(observation, state)",
+        )
+    if len(state) != count:
+        raise ReverieError(
+            f"The state belongs to {len(state)} envs, the observations are of {count}.",
+            "Give each vector of envs a state of its own; None begins new episodes.",
+        )
+
+
+def _check_values(leaves: Row, specs: Mapping[str, ObservationSpec]) -> None:
+    """A network answers NaN with NaN, and an action made of that looks like any other."""
+    for key, leaf in leaves.items():
+        if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+            raise ReverieError(
+                f"The observation '{key}' holds NaN or infinity.",
+                "Look for the reason in the env: reverie envs check plays it and says where it happens.",
+            )
+        classes = specs[key].classes
+        if classes and leaf.size and (leaf.min() < 0 or leaf.max() >= max(classes)):
+            raise ReverieError(
+                f"The observation '{key}' lies outside of its space: {leaf.tolist()}, counted from 0.",
+                f"It must be below {max(classes)}.",
+            )
+
+
+def _misfit(specs: Mapping[str, ObservationSpec], seen: str) -> ReverieError:
+    shapes = ", ".join(f"{key} {spec.shape} {spec.dtype}" for key, spec in specs.items())
+    return ReverieError(
+        f"The observation does not fit this agent. It expects {shapes}; what it got is {seen}.",
+        "Give it what agent.make_env() shows, or a batch of that with a leading axis.",
+    )

@@ -1,0 +1,32 @@
+"""The score of a saved policy, on the episodes of its run's evaluations or on others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reverie.config.build import make_evaluator
+from reverie.config.schema import EvaluateConfig
+from reverie.core.counters import Counters
+from reverie.core.errors import ConfigError
+from reverie.envs.config import EnvConfig
+from reverie.policy import Policy
+from reverie.training.evaluator import summarise
+
+
+def evaluate_policy(
+    policy: Policy, about: dict[str, Any], episodes: int, seed: int | None = None, sample: bool | None = None
+) -> dict[str, Any]:
+    """Play episodes and sum them up; ``about`` is what the policy was loaded with. What is None is as in its run."""
+    if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
+        raise ConfigError(f"{episodes!r} episodes cannot be played.", "Give a whole number from 1 on.")
+    settings = EvaluateConfig.model_validate(about["evaluate"])
+    if sample is not None:
+        settings = settings.model_copy(update={"sample": sample})
+    seed = int(about["seed"]) if seed is None else seed
+    evaluator = make_evaluator(EnvConfig.model_validate(about["env"]), settings, seed)
+    try:
+        scores = evaluator.evaluate(policy, episodes, Counters.saved_in(about).clock())
+    finally:
+        evaluator.close()
+    each = {"returns": [score.total for score in scores], "lengths": [score.length for score in scores]}
+    return {"seed": seed, "sample": settings.sample, **summarise(scores, seed), "episodes": episodes, **each}
