@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from reverie import backend
-from reverie.algos.dreamer_batch import Part, join, latent_noise, mean_of, prepare, write_back
+from reverie.algos.dreamer_batch import Part, join, latent_noise, mean_of, prepare, weigh, write_back
 from reverie.algos.dreamer_behaviour import Behaviour
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_looks import Looks
@@ -203,7 +203,7 @@ class Dreamer(Looks):
         observed = self._observe(part)
         losses, weights = self.model_losses(observed, part.rows), self.config.loss_weights
         surprise.append(torch.stack([getattr(weights, name) * loss.detach() for name, loss in losses.items()]).sum(0))
-        return observed, losses
+        return observed, weigh(losses, part.rows)
 
     @torch.no_grad()
     def _take_in_returns(self, parts: Sequence[Part]) -> None:
@@ -236,7 +236,7 @@ class Dreamer(Looks):
         norms, found = step_together(optimizers, losses(), rates, watched, self.config.max_grad_norm)
         metrics, observed = mean_of(reports, [part.share for part in parts]), join(seen)
         if "model" in names:
-            metrics |= self.model.watch(observed)
+            metrics |= self.model.watch(_counted(observed, parts))
         grad_norms = {f"{name}_grad_norm": norm for name, norm in zip(names, norms, strict=True)}
         return observed, metrics | found | grad_norms
 
@@ -284,6 +284,15 @@ class Dreamer(Looks):
         backend.load_module_state(self.return_scale, state["return_scale"])
         self.model_optimizer.load_state(state["model_optimizer"])
         self.behaviour_optimizer.load_state(state["behaviour_optimizer"])
+
+
+def _counted(observed: Observed, parts: Sequence[Part]) -> Observed:
+    """What was observed in rows that count: all of it, or one sequence of the rest."""
+    if "weight" not in parts[0].rows:
+        return observed
+    counts = torch.cat([part.rows["weight"] for part in parts]) > 0
+    latent, posterior = observed
+    return Observed(Latent(*(values[counts][None] for values in latent)), posterior[counts][None])
 
 
 def _report(told: Told) -> dict[str, Tensor]:

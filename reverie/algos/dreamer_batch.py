@@ -54,13 +54,26 @@ class Part(NamedTuple):
 
 
 def prepare(batch: Batch, model: WorldModel, config: DreamerConfig) -> tuple[Latent, dict[str, Tensor]]:
-    """Where the stretches start, and their rows (B, T) on the device."""
-    context, rows = with_context(backend.to_tensors(batch))
+    """Where the stretches start, and their rows (B, T) on the device.
+
+    If some rows do not count, all have a ``weight``, of mean 1 over the batch: then plain means of weighted losses, also
+    over parts of the batch, are means over the rows that count.
+    """
+    sequences = with_context(batch)  # before the rows are on the device: it has to know whether all are valid
+    context, rows = backend.to_tensors(sequences.context), backend.to_tensors(sequences.rows)
+    if sequences.weight is not None:
+        weight = torch.as_tensor(sequences.weight, device=backend.device())
+        rows["weight"] = weight / weight.mean().clamp(min=1 / weight.numel())
     rows = press_rewards(rows, config)
     notes = {key.removeprefix(NOTE): value for key, value in context.items() if key.startswith(NOTE)}
     if notes and config.replay_context:
         return model.rssm.unpack(notes), rows
     return model.initial(len(context["is_first"])), rows
+
+
+def weigh(losses: Mapping[str, Tensor], rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Losses per row (B, T), with those of rows that do not count as 0."""
+    return {name: loss * rows["weight"] for name, loss in losses.items()} if "weight" in rows else dict(losses)
 
 
 def press_rewards(rows: dict[str, Tensor], config: DreamerConfig) -> dict[str, Tensor]:
@@ -90,15 +103,19 @@ def write_back(batch: Batch, observed: Observed, model: WorldModel, surprise: Se
     ids = np.asarray(batch["id"])
     columns = {f"{NOTE}{key}": value for key, value in model.rssm.pack(observed.latent).items()}
     if "importance" in batch:
-        columns["priority"] = mean_from_here(torch.cat(list(surprise))).cpu().numpy()
+        counts = torch.as_tensor(batch["valid"][:, 1:], device=backend.device()) if "valid" in batch else None
+        columns["priority"] = mean_from_here(torch.cat(list(surprise)), counts).cpu().numpy()
     return WriteBack(ids[:, 1:], columns, priority_ids=ids[:, :-1])
 
 
-def mean_from_here(x: Tensor) -> Tensor:
-    """(B, T): the mean of each column and all later ones, as far as they are known."""
+def mean_from_here(x: Tensor, counts: Tensor | None = None) -> Tensor:
+    """(B, T): the mean of each column and all later ones, as far as they are known and count; 0 where none does."""
     length = x.shape[1]
-    shares = torch.ones(length, length, device=x.device).tril() / torch.arange(length, 0, -1, device=x.device)
-    return x @ shares  # cumsum has no deterministic form on GPUs
+    later = torch.ones(length, length, device=x.device).tril()  # cumsum has no deterministic form on GPUs
+    if counts is None or bool(counts.all()):
+        return x @ (later / torch.arange(length, 0, -1, device=x.device))
+    weight = counts.to(x)
+    return (x * weight) @ later / (weight @ later).clamp(min=1)
 
 
 def mean_of(parts: Sequence[Mapping[str, Tensor]], shares: Sequence[float]) -> dict[str, Tensor]:

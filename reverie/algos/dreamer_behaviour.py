@@ -55,7 +55,8 @@ class Behaviour:
     def losses(self, latent: Latent, part: Part) -> tuple[Losses, dict[str, Tensor]]:
         """Losses in dreams from every row of a part and on its rows; and numbers to watch."""
         learnt = self._dream_to_learn(latent, part)
-        losses, returns, metrics = self.dream_losses(*learnt, is_whole=part.share == 1)
+        starts_weight = part.rows["weight"].flatten() if "weight" in part.rows else None
+        losses, returns, metrics = self.dream_losses(*learnt, part.share == 1, starts_weight)
         if self.config.loss_weights.replay_value:
             starts = returns[0].view(part.rows["is_first"].shape)
             losses["replay_value"] = self.replay_loss(latent.features, part.rows, starts)
@@ -63,9 +64,10 @@ class Behaviour:
 
     @torch.no_grad()
     def returns(self, latent: Latent, part: Part) -> Tensor:
-        """The returns (H, N) of which :meth:`losses` learns."""
+        """The returns (H, N) of which :meth:`losses` learns; only those of dreams that count."""
         dream, *_ = self._dream_to_learn(latent, part)
-        return self._judge(dream, self.critic(dream.seen[:-1])).returns
+        returns = self._judge(dream, self.critic(dream.seen[:-1])).returns
+        return returns[:, part.rows["weight"].flatten() > 0] if "weight" in part.rows else returns
 
     def _dream_to_learn(self, latent: Latent, part: Part) -> tuple[Dream, Tensor, Tensor | None]:
         assert part.dreams is not None
@@ -105,23 +107,31 @@ class Behaviour:
         return Dream(features.detach(), torch.stack(actions)), torch.cat(said), returns.T
 
     def dream_losses(
-        self, dream: Dream, said: Tensor, slope: Tensor | None = None, is_whole: bool = True
+        self,
+        dream: Dream,
+        said: Tensor,
+        slope: Tensor | None = None,
+        is_whole: bool = True,
+        starts_weight: Tensor | None = None,
     ) -> tuple[Losses, Tensor, dict[str, Tensor]]:
         """Losses (H, N), returns (H, N) and metrics; nothing of it reaches the model.
 
         ``said`` is what the policy's network made of the dream (H * N, ...), with its gradient. ``slope`` are the same
         returns with a gradient, if the policy is to follow it. The scale of returns learns from dreams of a whole
-        batch; of one in parts it knows already.
+        batch; of one in parts it knows already. ``starts_weight`` (N,), of mean 1 over the batch, is 0 for dreams that
+        do not count.
         """
         features = dream.seen
         value = self.critic(features[:-1])
         judged = self._judge(dream, value)
         if is_whole:
-            self.return_scale.update(judged.returns)
+            counted = judged.returns if starts_weight is None else judged.returns[:, starts_weight > 0]
+            self.return_scale.update(counted)
         with torch.no_grad():
             _, scale = self.return_scale()
             advantage = (judged.returns - judged.expected[:-1]) / scale
             weight = judged.continuation.cumprod(0)[:-1]
+            weight = weight if starts_weight is None else weight * starts_weight
             slow = self.critic.slow_mean(features[:-1])
         policy = self.actor.distribution(said)
         log_prob = policy.log_prob(dream.actions.flatten(0, 1)).view_as(advantage)
@@ -135,11 +145,13 @@ class Behaviour:
             "value": weight * (to_return + self.config.slow_weight * to_slow),
         }
         metrics = {
-            "entropy": entropy.mean(), "advantage_size": advantage.abs().mean(), "dream_reward": judged.reward.mean(),
-            "dream_continuation": judged.continuation.mean(), "dream_return": judged.returns.mean(),
-            "dream_value": judged.expected.mean(), "return_scale": scale,
+            "entropy": entropy, "advantage_size": advantage.abs(), "dream_reward": judged.reward,
+            "dream_continuation": judged.continuation, "dream_return": judged.returns, "dream_value": judged.expected,
         }  # fmt: skip
-        return losses, judged.returns, metrics
+        if starts_weight is not None:
+            metrics = {name: values * starts_weight for name, values in metrics.items()}
+        means = {name: values.mean() for name, values in metrics.items()}
+        return losses, judged.returns, {**means, "return_scale": scale}
 
     @torch.no_grad()
     def _judge(self, dream: Dream, value: TwoHot | Normal) -> Judged:
@@ -160,6 +172,8 @@ class Behaviour:
             then["reward"], then["dreamt"], then["terminated"], is_last(then), weight, self.config.discount,
             self.config.gae_lambda,
         )  # fmt: skip
+        if "weight" in rows:
+            weight = weight * now["weight"]
         seen = now["features"] if self.config.replay_value_gradient else now["features"].detach()
         to_return, to_slow = self.critic(seen).loss(returns, self.critic.slow_mean(seen))
         return weight * (to_return + self.config.slow_weight * to_slow)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from reverie import backend
-from reverie.algos.dreamer_batch import latent_noise, prepare, press_rewards
+from reverie.algos.dreamer_batch import latent_noise, prepare, press_rewards, weigh
 from reverie.algos.dreamer_behaviour import Behaviour
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.core.types import Array, Batch, Clock, Foreseen, Row
@@ -69,7 +69,8 @@ class Looks:
         """The model's losses on data that were kept from training; nothing is known of what came before them."""
         _, rows = prepare(batch, self.model, self.config)
         observed = self._follow_rows(self.model.initial(len(rows["is_first"])), rows, rng)
-        return {f"loss_{name}": float(loss.mean()) for name, loss in self.model_losses(observed, rows).items()}
+        losses = weigh(self.model_losses(observed, rows), rows)
+        return {f"loss_{name}": float(loss.mean()) for name, loss in losses.items()}
 
     def model_losses(self, observed: Observed, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Of the model, per row (B, T)."""

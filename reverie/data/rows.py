@@ -44,14 +44,28 @@ def transitions(batch: Batch) -> Transitions:
     return Transitions(now, then, _as_float(real))
 
 
-def with_context(batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Rows ``(B, T + 1)`` as the first one of each stretch and the T that follow it.
+class Sequences(NamedTuple):
+    """Sequences of T rows, each behind a row of context."""
 
-    These have the ``previous_action`` that led to them; in a first row of an episode it means nothing.
+    context: dict[str, Any]
+    rows: dict[str, Any]
+    weight: Any
+    """(B, T): 0 for rows that are not ``valid``; it belongs into every mean. None where all rows count."""
+
+
+def with_context(batch: Batch) -> Sequences:
+    """Rows ``(B, T + 1)`` as the first one of each sequence and the T that follow it.
+
+    These have the ``previous_action`` that led to them; in a first row of an episode it means nothing. A row behind one
+    that is not ``valid`` (padding, or an env that waits for others) counts as first: it does not follow from it.
     """
     context = {key: value[:, 0] for key, value in batch.items()}
     rows = {key: value[:, 1:] for key, value in batch.items()}
-    return context, {**rows, "previous_action": batch["action"][:, :-1]}
+    rows["previous_action"] = batch["action"][:, :-1]
+    if "valid" not in batch or bool(batch["valid"].all()):
+        return Sequences(context, rows, None)
+    rows["is_first"] = rows["is_first"] | ~batch["valid"][:, :-1]
+    return Sequences(context, rows, _as_float(rows["valid"]))
 
 
 def newest_frame(obs: Any, channels: int) -> Any:

@@ -169,6 +169,51 @@ def test_actions_that_were_never_done_change_nothing() -> None:
     assert not torch.equal(weights(first.model), weights(third.model))
 
 
+def make_padded_batch(agent: Dreamer) -> Row:
+    """A batch in which the second stretch has no data from its third row on."""
+    batch = make_batch(agent)
+    valid = np.ones((2, 6), bool)
+    valid[1, 2:] = False
+    return batch | {"valid": valid, "importance": np.ones((2, 6), np.float32)}
+
+
+@pytest.mark.parametrize("hook", Dreamer.hooks)
+@pytest.mark.parametrize("form", [{}, {"dynamics_share": 0.5, "return_scale": {"kind": "deviation"}}])
+def test_rows_that_are_not_valid_change_nothing(hook: str, form: dict[str, Any]) -> None:
+    agents, updates = [], []
+    for seed in (1, 2):
+        agent = make(**form)
+        batch = make_padded_batch(agent)
+        batch = with_other(batch, ~batch["valid"], seed)
+        updates.append(getattr(agent, hook)(batch, Clock(), make_generator(1, "noise")))
+        agents.append(agent)
+    assert torch.equal(*map(all_weights, agents))
+    assert agents[0].return_scale() == agents[1].return_scale()
+    assert updates[0].metrics == updates[1].metrics
+    if hook != "update_controller":
+        priorities = [update.write_back.columns["priority"] for update in updates if update.write_back]
+        np.testing.assert_array_equal(*priorities)
+    unpadded = make(**form)
+    batch = make_padded_batch(unpadded)
+    del batch["valid"]
+    learn(unpadded, batch, hook)
+    assert not torch.equal(all_weights(unpadded), all_weights(agents[0]))
+
+
+def test_losses_are_means_over_the_rows_that_are_valid() -> None:
+    agent = make()
+    batch = make_padded_batch(agent)
+    batch["reward"][:] = np.where(batch["valid"], 7, 100)
+    agent.model_losses = lambda observed, rows: {  # type: ignore[method-assign]
+        "dynamics": rows["reward"] + 0 * observed.latent.deter.mean()
+    }
+    update = agent.update_world_model(batch, Clock(), make_generator(1, "noise"))
+    assert float(update.metrics["loss_dynamics"]) == pytest.approx(7)
+    assert update.write_back is not None
+    assert update.write_back.columns["priority"] == pytest.approx(np.array([[7.0] * 5, [7, 0, 0, 0, 0]]))
+    assert agent.held_out_metrics("update", batch, Clock(), make_generator(1))["loss_dynamics"] == pytest.approx(7)
+
+
 def test_stretches_start_from_the_latent_of_the_row_before() -> None:
     def loss(change: Any = None, **settings: Any) -> float:
         agent = make(**settings)

@@ -32,6 +32,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "return_scale": PERCENTILE,
     },
     "gaussian, no scale": {"action": BOX, **SMOOTH},
+    "padded": {**PLAIN, "return_scale": PERCENTILE},
 }  # fmt: skip
 
 
@@ -66,7 +67,10 @@ def learn(form: str, hook: str, microbatches: int) -> Learnt:
     agent = make(**{**GENTLE, **FORMS[form]})
     rows: list[int] = []
     agent.model.encoder.layers.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
-    update = getattr(agent, hook)(stretches(agent), Clock(), make_generator(1, "noise"))
+    batch = stretches(agent)
+    if form == "padded":
+        batch["valid"] = np.arange(6) < np.array([6, 2, 3, 6, 1])[:, None]
+    update = getattr(agent, hook)(batch, Clock(), make_generator(1, "noise"))
     return Learnt(agent, {key: float(value) for key, value in update.metrics.items()}, update.write_back, max(rows))
 
 

@@ -111,8 +111,20 @@ def test_row_bytes() -> None:
 
 def test_context_is_the_row_before_and_brings_the_action_that_led_on() -> None:
     batch = {"action": np.array([[1, 2, 3]]), "obs": np.array([[10, 20, 30]])}
-    context, rows = with_context(batch)
+    context, rows, weight = with_context(batch)
+    assert weight is None
     assert {key: value.tolist() for key, value in context.items()} == {"action": [1], "obs": [10]}
     assert rows["obs"].tolist() == [[20, 30]]
     assert rows["previous_action"].tolist() == [[1, 2]]
     assert rows["action"].tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize("convert", [dict, as_tensors])
+def test_rows_that_are_not_valid_have_no_weight_and_are_followed_by_first_rows(convert: Any) -> None:
+    valid = np.array([[True, True, False, False, True, True], [True] * 6])
+    batch = {"action": np.zeros((2, 6)), "is_first": np.zeros((2, 6), bool), "valid": valid}
+    _, rows, weight = with_context(convert(batch))
+    assert weight.tolist() == [[1, 0, 0, 1, 1], [1] * 5]
+    assert rows["is_first"].tolist() == [[False, False, True, True, False], [False] * 5]
+    all_valid = {**batch, "valid": np.ones_like(valid)}
+    assert with_context(convert(all_valid)).weight is None
