@@ -209,7 +209,7 @@ def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "run
 def evaluate(
     name: str = "@last",
     episodes: int = 100,
-    which: Which = "best",
+    which: str = "best",
     seed: int | None = None,
     sample: bool | None = None,
     runs_dir: str | Path = "runs",
@@ -218,18 +218,20 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play episodes with a run's policy and sum up the scores (``return_mean``, ``return_std``, ``returns`` ...).
 
-    ``seed`` chooses other starting states than the run's own evaluations had. ``sample`` draws actions instead of
-    taking the best; without it that is as in the run's evaluations. Without ``quiet`` a terminal shows how far it is.
+    ``which`` is best, final or the env steps of a checkpoint. ``seed`` chooses other starting states than the run's own
+    evaluations had. ``sample`` draws actions instead of taking the best; without it that is as in the run's
+    evaluations. Without ``quiet`` a terminal shows how far it is.
     """
     from reverie.log.progress import quiet_progress
     from reverie.runs.evaluate import evaluate_policy
     from reverie.runs.folder import find_run
-    from reverie.runs.policies import load_policy, policy_folder
+    from reverie.runs.policies import load_any_policy, policy_folder
 
     path = find_run(name, Path(runs_dir))
     with trusting(trust), quiet_progress(quiet):
-        found = policy_folder(path, which).name.partition("-")[0]  # whichever there is, if only one
-        policy, about = load_policy(path, which)
+        policy, about = load_any_policy(path, which)
+        is_kept = which in ("best", "final")  # whichever there is, if only one
+        found = policy_folder(path, which).name.partition("-")[0] if is_kept else str(about["env_steps"])
         return {"run": path.name, "policy": found, **evaluate_policy(policy, about, episodes, seed, sample)}
 
 
@@ -369,7 +371,7 @@ def describe_data(source: str, quiet: bool = True) -> dict[str, Any]:
 
 
 def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:
-    """A run by its name, a unique beginning of it, its path, ``@last`` or ``@best``."""
+    """A run by its name, a unique beginning of it, its path, ``@last``, ``@best`` or ``@best:<env>``."""
     from reverie.runs.folder import RunFolder, find_run
 
     path = find_run(name, Path(runs_dir))

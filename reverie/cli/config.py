@@ -138,7 +138,7 @@ def _read_side(name: str, runs_dir: Path) -> Tree:
     from reverie.config.fields import fill_defaults
     from reverie.config.files import read_tree
 
-    if ":" in name and not Path(name).exists():
+    if ":" in name and not name.startswith("@") and not Path(name).exists():
         from reverie.config.compose import compose
         from reverie.config.resolve import resolve_numbers
 

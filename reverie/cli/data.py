@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from reverie.cli.evaluate import Which
 from reverie.cli.options import Json, RunsDir, Trust
 
 app = typer.Typer(no_args_is_help=True, help="Export, record and describe stored episodes.")
@@ -43,7 +44,7 @@ def record_command(
     out: Out,
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     random: Annotated[bool, typer.Option("--random", help="Let chance act.")] = False,
-    policy: Annotated[str, typer.Option(metavar="best|final|STEPS", help="Which of the run's policies.")] = "best",
+    policy: Which = "best",
     sample: Annotated[bool, typer.Option("--sample/--deterministic", help="Draw actions, or take the best.")] = True,
     seed: Annotated[int, typer.Option(help="Starting states and draws follow from it.")] = 0,
     runs_dir: RunsDir = Path("runs"),

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from reverie.cli.options import Json, RunsDir, Trust
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run: its name or a beginning of it, @last, @best.")]
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run: its name or a beginning of it, @last, @best or @best:ENV.")
+]
 Sample = Annotated[
     bool | None,
     typer.Option("--sample/--deterministic", help="Draw actions, or take the best; else as the run's evaluations do."),
+]
+Which = Annotated[
+    str, typer.Option("--policy", metavar="best|final|STEPS", help="Which policy: best, final or a checkpoint's.")
 ]
 
 
 def evaluate(
     run: RunName = "@last",
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100,
-    policy: Annotated[Literal["best", "final"], typer.Option(help="Which of the run's policies.")] = "best",
+    policy: Which = "best",
     seed: Annotated[int | None, typer.Option(help="Other starting states than the run's own.")] = None,
     sample: Sample = None,
     runs_dir: RunsDir = Path("runs"),
@@ -37,7 +42,8 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(result))
         return
-    typer.echo(f"{result['run']} ({result['policy']} policy), {episodes} episodes")
+    which = f"policy of step {result['policy']}" if result["policy"].isdigit() else f"{result['policy']} policy"
+    typer.echo(f"{result['run']} ({which}), {episodes} episodes")
     interval = f"  (95% of the mean {result['return_low']:.2f} to {result['return_high']:.2f})"
     spread = f" +- {result['return_std']:.2f}{interval}" if episodes > 1 else ""  # one episode tells of neither
     typer.echo(f"return {result['return_mean']:.2f}{spread}")

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from reverie.cli.evaluate import RunName
+from reverie.cli.evaluate import RunName, Which
 from reverie.cli.options import Json, RunsDir, Trust
-from reverie.cli.play import Which
 
 
 def foresee(

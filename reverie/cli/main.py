@@ -9,19 +9,21 @@ from contextlib import suppress
 import typer
 from rich.console import Console
 
-from reverie.cli import config, data, envs, evaluate, foresee, play, report, resume, train
+from reverie.cli import config, data, envs, evaluate, foresee, help, names, play, report, resume, train
 from reverie.core import registry
 from reverie.core.errors import ReverieError
 
 app = typer.Typer(
     name="reverie",
-    help="One lab for world-model and model-free reinforcement learning.",
+    cls=help.PlainGroup,
+    context_settings=help.CONTEXT,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("train")(train.train)
+app.callback()(help.root)
+app.command("train", epilog=names.preset_help())(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("play")(play.play)
 app.command("record")(play.record)

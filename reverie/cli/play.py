@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reverie.cli.evaluate import RunName, Sample
+from reverie.cli.evaluate import RunName, Sample, Which
 from reverie.cli.options import Json, RunsDir, Trust
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from reverie.runs.record import Cast
 
 WINDOW_EPISODES = 3
-Which = Annotated[
-    str, typer.Option("--policy", metavar="best|final|STEPS", help="Which policy: best, final or a checkpoint's.")
-]
 Seed = Annotated[int | None, typer.Option(help="Other starting states than the run's evaluations.")]
 Fps = Annotated[float | None, typer.Option(min=0.1, help="Env steps per second; else the env's own speed.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file, .mp4 or .gif.")]

@@ -11,12 +11,14 @@ import subprocess
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import typer
 
 from reverie.cli.train import print_result
+from reverie.runs.folder import RunFolder
 from reverie.training.interrupt import StopRequest, catch_signals
 
 POLL_SECONDS = 0.1
@@ -83,7 +85,7 @@ class SeedRuns:
         if not self.is_silent:
             print_result(result, as_json=False)
         if result["state"] == "stopped" and "run" in result:
-            self._say(f"Go on with: reverie resume {result['run']}")
+            self._say(f"Go on with: reverie resume {RunFolder(Path(result['path'])).words}")
 
     def _end_all(self) -> None:
         for process in self.running.values():

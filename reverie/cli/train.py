@@ -34,7 +34,9 @@ class Order:
 def train(
     spec: Spec,
     words: Words = None,
-    seed: Annotated[str, typer.Option(help="One seed, or several as 1,2,3: a run each.")] = "",
+    seed: Annotated[
+        str | None, typer.Option(metavar="N[,N...]", help="One seed, or several as 1,2,3: a run each.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
     steps: Steps = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with this run instead of a new one.")] = None,
@@ -46,7 +48,7 @@ def train(
         bool | None,
         typer.Option("--debug/--no-debug", help="Look closely at everything, slowly; else only under a debugger."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option(help="Print what would happen and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would happen and stop.")] = False,
     trust: Trust = False,
     as_json: Json = False,
     aloud: Annotated[bool, typer.Option(hidden=True, help="With --json: still tell on stderr how it goes.")] = False,
@@ -54,6 +56,9 @@ def train(
     """Train an agent and keep everything about it in a run folder.
 
     Example: reverie train CartPole-v1:ppo algorithm.gamma=0.99 --seed 1,2,3 --jobs 2
+
+    Environments and their variants: reverie envs list. Every KEY: reverie config explain. The values of a run and where
+    each comes from: reverie config show CartPole-v1:ppo.
     """
     words = [*(words or []), *([] if debug is None else [f"debug={str(debug).lower()}"])]
     words = _with_sweep(words) if resume is None else words
@@ -166,14 +171,17 @@ def _with_sweep(words: list[str]) -> list[str]:
     return [*words, *sweep_overrides(os.environ), *([] if is_sent else ["log.wandb={}"])]
 
 
-def _parse_seeds(text: str) -> list[int]:
+def _parse_seeds(text: str | None) -> list[int]:
     """The seeds in the order given; none means that the config's own is taken."""
     from reverie.core.errors import ConfigError
 
+    if text is None:
+        return []
     try:
-        seeds = [int(word) for word in text.split(",")] if text else []
+        seeds = [int(word) for word in text.split(",")]
     except ValueError as error:
-        raise ConfigError(f"--seed {text} is not a number or a list of numbers.", "Write --seed 1,2,3.") from error
+        shown = text.strip() or '""'
+        raise ConfigError(f"--seed {shown} is not a number or a list of numbers.", "Write --seed 1,2,3.") from error
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"--seed {text} names a seed twice: the two runs would be the same.", "Write --seed 1,2,3.")
     return seeds

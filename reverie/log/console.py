@@ -88,8 +88,7 @@ class Console:
                     self.board.write(kind, record)
                     self.board.tick()
             self._tell_crash(record)
-            for line in self.plain.write(kind, record):
-                (self.say if self.board is None else self.note)(line)
+            self._tell_rows(self.plain.write(kind, record))
         if self.live is not None:
             self.live.refresh()
 
@@ -112,6 +111,7 @@ class Console:
         if self.live is not None:
             self.live.stop()
             self.live = None
+        self._tell_rows(self.plain.release())
 
     def close(self) -> None:
         self.stop()
@@ -127,6 +127,10 @@ class Console:
                         self.board.alert(record["level"], record["message"], record.get(self.budget.counter))
                     else:
                         self.board.write(kind, record)
+
+    def _tell_rows(self, lines: list[str]) -> None:
+        for line in lines:
+            (self.say if self.board is None else self.note)(line)
 
     def _tell_crash(self, record: Mapping[str, Any]) -> None:
         """Once: from then on the numbers in machine.jsonl tell how it goes on."""

@@ -41,10 +41,14 @@ class PlainRows:
     def __init__(self, budget: Budget, rules: Rules) -> None:
         self.counter = budget.counter
         self.columns = COLUMNS[budget.counter]
+        self.total = budget.total
         self.every = max(1, budget.total // ROWS)
         self.importance = lru_cache(10_000)(lambda name: rules.style(name).importance)
         self.values: dict[str, Any] = {}
         self.rows = 0
+        self.held: list[str] = []
+        """The row of the end of the run: it waits for the last evaluation, which would repeat it."""
+        self.held_at = -1
         self.has_header = False
         self.told_loss = self.loss = USUAL_LOSS
 
@@ -60,7 +64,19 @@ class PlainRows:
         self.rows = due
         header = [] if self.has_header else ["".join(title.rjust(width) for title, width, _, _ in self.columns)]
         self.has_header = True
-        return [*header, *self._name_loss(), self._row()]
+        place, lines = record.get(self.counter, 0), self.release()
+        if place == self.held_at:
+            lines = lines[:-1]
+        lines += [*header, *self._name_loss(), self._row()]
+        if kind == "machine" and place >= self.total > 0:
+            self.held, self.held_at = lines, place
+            return []
+        return lines
+
+    def release(self) -> list[str]:
+        """The row that still waits, which no evaluation will repeat."""
+        lines, self.held = self.held, []
+        return lines
 
     def _name_loss(self) -> list[str]:
         """A line that says which loss is shown from here on, if it is not the one that everybody expects."""

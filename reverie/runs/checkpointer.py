@@ -59,7 +59,7 @@ class Checkpointer:
         """Save now, unless nothing has happened since the last time, and let go of what is no longer needed."""
         position = self._position()
         if self._newest is None or self._newest[0] != position:
-            with explain_write_errors(self.run.path, resume_command(self.run.name, self.session.config)):
+            with explain_write_errors(self.run.path, resume_command(self.run, self.session.config)):
                 self._newest = (position, self._save())
         return self._newest[1]
 

@@ -45,7 +45,8 @@ class StoredRows:
         if self.buffer is None or self.buffer.kind != "replay":
             raise RunError(
                 f"The run '{run.name}' keeps no replay in a buffer '{buffer}', so there is nothing to export.",
-                f"Record fresh episodes of its policy instead: reverie data record {run.name} --episodes 100 --out DIR",
+                "Record fresh episodes of its policy instead: "
+                f"reverie data record {RunFolder(run).words} --episodes 100 --out DIR",
             )
         found, _ = choose_checkpoint(RunFolder(run), checkpoint)
         if found is None:

@@ -59,7 +59,7 @@ class Execution:
 
     @property
     def resume_command(self) -> str:
-        return resume_command(self.folder.name, self.config)
+        return resume_command(self.folder, self.config)
 
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
         """Train from a checkpoint, or from the beginning; the caller holds the run's lock."""

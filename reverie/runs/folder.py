@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -42,6 +43,17 @@ class RunFolder:
         return self.path.name
 
     @property
+    def env(self) -> str:
+        """What the run trains on, as in its ``<env>:<variant>``."""
+        return str(self.manifest().get("spec", "")).rpartition(":")[0]
+
+    @property
+    def words(self) -> str:
+        """How the run is named in a command that is typed where this process runs."""
+        path = self.path if self.name else self.path.resolve()  # "." has no name of its own
+        return shlex.quote(path.name) + runs_dir_option(path.parent)
+
+    @property
     def config_path(self) -> Path:
         return self.path / "config.yaml"
 
@@ -51,7 +63,7 @@ class RunFolder:
     def status(self) -> dict[str, Any]:
         """How far the run is: state, env_steps, best_score, final_score."""
         path = self.path / "status.json"
-        fix = f"Delete it; then it is written again by: reverie resume {self.name}"
+        fix = f"Delete it; then it is written again by: reverie resume {self.words}"
         return read_json(path, fix) if path.exists() else {"state": "created"}
 
     def write_status(self, **values: Any) -> None:
@@ -91,18 +103,18 @@ def remove_unstarted(folder: RunFolder) -> None:
 
 
 def find_run(name: str, runs_dir: Path | None = None) -> Path:
-    """The folder of a run: a path, its name, a unique beginning of it, ``@last`` or ``@best``."""
+    """The folder of a run: a path, its name, a unique beginning of it, ``@last``, ``@best`` or ``@best:<env>``."""
     runs_dir = runs_dir or DEFAULT_RUNS_DIR
     if (Path(name) / "config.yaml").exists():
         return Path(name)
     runs = list_runs(runs_dir)
     if not runs:
-        raise RunError(f"There are no runs in '{runs_dir}'.", "Start one: reverie train CartPole-v1:ppo")
+        fix = f"Start one: reverie train CartPole-v1:ppo{runs_dir_option(runs_dir)}"
+        raise RunError(f"There are no runs in '{runs_dir}'.", fix)
     if name == "@last":
         return _highest(runs, lambda run: run.manifest().get("created"), "No manifest.json of a run can be read.").path
-    if name == "@best":
-        missing = "No run has been evaluated yet, so there is no best one."
-        return _highest(runs, lambda run: run.status().get("best_score"), missing).path
+    if name == "@best" or name.startswith("@best:"):
+        return _find_best(runs, name.removeprefix("@best").removeprefix(":")).path
     matches = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
     if len(matches) == 1:
         return matches[0].path
@@ -110,6 +122,28 @@ def find_run(name: str, runs_dir: Path | None = None) -> Path:
         names = ", ".join(run.name for run in matches[:8])
         raise RunError(f"'{name}' could be several runs: {names}.", "Type a few more letters.")
     raise RunError(f"There is no run '{name}' in '{runs_dir}'.", nearest(name, [run.name for run in runs]))
+
+
+def _find_best(runs: list[RunFolder], env: str) -> RunFolder:
+    """The run with the best evaluation, of those on an env: returns of different envs cannot be compared."""
+    by_env: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        with suppress(RunError):
+            if _is_number(run.status().get("best_score")):
+                by_env.setdefault(run.env, []).append(run)
+    if env and env not in by_env:
+        raise RunError(f"No run on '{env}' has been evaluated.", nearest(env, by_env))
+    if not env and len(by_env) > 1:
+        fix = f"Write {' or '.join(f'@best:{name}' for name in sorted(by_env)[:8])}."
+        raise RunError("@best cannot compare runs on several environments: their returns mean different things.", fix)
+    missing = "No run has been evaluated yet, so there is no best one."
+    return _highest(by_env.get(env) or runs, lambda run: run.status().get("best_score"), missing)
+
+
+def runs_dir_option(runs_dir: Path) -> str:
+    """What a command needs to find runs in this folder: nothing, or `` --runs-dir <folder>``."""
+    is_usual = runs_dir.resolve() == DEFAULT_RUNS_DIR.resolve()
+    return "" if is_usual else f" --runs-dir {shlex.quote(str(runs_dir))}"
 
 
 def list_runs(runs_dir: Path) -> list[RunFolder]:
@@ -187,13 +221,18 @@ def _cannot_write(runs_dir: Path, error: OSError) -> RunError:
     return RunError(f"Cannot write into '{runs_dir}': {error.strerror}.", "Choose another folder with --runs-dir.")
 
 
+def _is_number(value: Any) -> bool:
+    """Whether it can be compared: a score may be NaN, or missing."""
+    return isinstance(value, int | float) and value == value
+
+
 def _highest(runs: list[RunFolder], read: Callable[[RunFolder], Any], missing: str) -> RunFolder:
     """The run with the highest number; a damaged run must not stand in the way of the others."""
     found: list[tuple[float, RunFolder]] = []
     for run in runs:
         with suppress(RunError):
             number = read(run)
-            if isinstance(number, int | float) and number == number:  # not a score that is NaN
+            if _is_number(number):
                 found.append((number, run))
     if not found:
         raise RunError(missing, "Name a run: " + ", ".join(run.name for run in runs[:8]))

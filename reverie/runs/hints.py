@@ -9,14 +9,15 @@ from reverie.config.tree import get, join_path, leaves
 from reverie.envs.make import is_dotted
 from reverie.log.loggers import sends_elsewhere
 from reverie.log.webhook import is_own
+from reverie.runs.folder import RunFolder
 
 NAMES_CODE = ("kind", "controller")
 
 
-def resume_command(run_name: str, config: RunConfig) -> str:
+def resume_command(folder: RunFolder, config: RunConfig) -> str:
     """``reverie resume <run>``, with ``--trust`` if the run would be refused without, or would keep to itself."""
     needs_trust = names_foreign_code(config) or _would_send(config)
-    return f"reverie resume {run_name}" + (" --trust" if needs_trust else "")
+    return f"reverie resume {folder.words}" + (" --trust" if needs_trust else "")
 
 
 def _would_send(config: RunConfig) -> bool:

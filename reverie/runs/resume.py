@@ -110,7 +110,7 @@ def check_same_run(folder: RunFolder, spec: str, seed: int | None, words: list[s
     """For ``train <spec> --resume RUN``: what is asked for must be that run; overrides may still change settings."""
     manifest = folder.manifest()
     if spec != manifest.get("spec"):
-        fix = f"Write {manifest.get('spec')}, or: reverie resume {folder.name}"
+        fix = f"Write {manifest.get('spec')}, or: reverie resume {folder.words}"
         raise RunError(f"The run '{folder.name}' trains {manifest.get('spec')}, not {spec}.", fix)
     if seed is not None and seed != manifest.get("seed"):
         fix = "Leave --seed out, or start a new run without --resume."

@@ -177,6 +177,24 @@ def test_eval_plays_the_policy_that_was_trained(reverie: Command, trained: api.R
     assert sampled["return_mean"] != result["return_mean"]
 
 
+def test_eval_plays_the_policy_of_a_checkpoint(reverie: Command, trained: api.Run) -> None:
+    checkpoint = str(max(int(path.name.split("-")[0]) for path in (trained.path / "checkpoints").glob("*-*")))
+    words = ("eval", str(trained.path), "--episodes", "3")
+    result = json.loads(reverie(*words, "--policy", checkpoint, "--json").out)
+    final = json.loads(reverie(*words, "--policy", "final", "--json").out)
+    assert (result["policy"], result["return_mean"]) == (checkpoint, final["return_mean"])
+    assert f"(policy of step {checkpoint}), 3 episodes" in reverie(*words, "--policy", checkpoint).out
+    refused = reverie(*words, "--policy", "worst")
+    assert (refused.code, "Take best, final or the env steps" in refused.err) == (1, True)
+
+
+def test_advice_names_the_folder_of_runs(reverie: Command) -> None:
+    words = ("--runs-dir", "my runs")
+    assert reverie("train", *SMALL, "--steps", "64", "--quiet", *words).code == 0
+    told = reverie("resume", "@last", *words).err
+    assert "reverie resume CartPole-v1-ppo-s0-1 --runs-dir 'my runs' --steps" in " ".join(told.split())
+
+
 def test_eval_as_text(reverie: Command, trained: api.Run) -> None:
     lines = reverie(
         "eval", trained.name[:8], "--episodes", "4", "--runs-dir", str(trained.path.parent)
@@ -209,6 +227,7 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("train", "CartPole-v1:ppo", "smal"), "'small'"),
         (("train", "CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=63"), "Write 56 or 64"),
         (("train", "CartPole-v1:ppo", "--seed", "one"), "--seed 1,2,3"),
+        (("train", "CartPole-v1:ppo", "--seed", ""), '--seed "" is not a number'),
         (("train", "CartPole-v1:ppo", "--seed", "1,2,1"), "names a seed twice"),
         (("train", "CartPole-v1:ppo", "--steps", "1.5"), "whole number"),
         (("train", "CartPole-v1:ppo", "--steps", "0"), "whole number"),

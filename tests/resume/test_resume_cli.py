@@ -212,7 +212,7 @@ def test_a_finished_run_says_so(finished: Path, tmp_path: Path) -> None:
     done = reverie("resume", str(run))
     assert done.exit_code == 0
     assert "is finished" in done.stderr
-    assert f"reverie resume {run.name} --steps" in done.stderr
+    assert f"reverie resume {RunFolder(run).words} --steps" in done.stderr
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "run.log"} == before
 
 
@@ -279,11 +279,11 @@ def test_a_shorter_budget_names_the_phases_that_are_left_out() -> None:
 def test_hints_name_trust_where_it_is_needed(run: Path, tmp_path: Path) -> None:
     with stopping_after(14):
         own = train(CHECKING, tmp_path, steps=300)
-    assert f"Go on with: reverie resume {own.name} --trust\n" in (own / "run.log").read_text()
-    assert f"Go on with: reverie resume {run.name}\n" in (run / "run.log").read_text()
+    assert f"Go on with: reverie resume {RunFolder(own).words} --trust\n" in (own / "run.log").read_text()
+    assert "--trust" not in (run / "run.log").read_text()
     done = reverie("resume", str(own), "--trust")
     assert done.exit_code == 0
-    assert f"reverie resume {own.name} --trust --steps" in reverie("resume", str(own), "--trust").stderr
+    assert f"reverie resume {RunFolder(own).words} --trust --steps" in reverie("resume", str(own), "--trust").stderr
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,9 @@ def test_foreign_code_is_recognised(word: str, is_foreign: bool) -> None:
 def test_hints_name_trust_for_runs_that_send(words: tuple[str, ...], is_trusted: bool) -> None:
     composed = compose(SPEC, words)
     config = load_config(composed.tree, composed.sources)
-    assert resume_command("mine", config) == "reverie resume mine" + (" --trust" if is_trusted else "")
+    assert resume_command(RunFolder(Path("runs/mine")), config) == "reverie resume mine" + (
+        " --trust" if is_trusted else ""
+    )
 
 
 def test_a_budget_beyond_the_schedules_is_told_and_what_it_says_helps() -> None:

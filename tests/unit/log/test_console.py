@@ -35,6 +35,7 @@ def test_a_row_after_every_twentieth_of_the_run(console: Console, tmp_path: Path
     for steps in range(10, 2001, 10):
         console.write("metrics", metrics(steps, **{"collect/return": 1.0, "update/loss": 0.5}))
         console.write("machine", machine(steps))
+    console.stop()
     header, *rows = lines(tmp_path)
     assert header.split() == ["env", "steps", "updates", "return", "evaluate", "length", "loss", "steps/s"]
     assert [row.split()[0] for row in rows] == [f"{steps:,}" for steps in range(100, 2001, 100)]
@@ -46,6 +47,7 @@ def test_a_run_without_env_steps_is_told_in_updates(tmp_path: Path) -> None:
     for updates in range(0, 201, 5):
         console.write("metrics", {"env_steps": 0, "updates": updates, "update/loss": 0.5})
         console.write("machine", {"env_steps": 0, "updates": updates, "speed/updates_per_second": 77.0})
+    console.stop()
     console.alert("warning", "look", 5000)
     console.close()
     header, *rows, alert = lines(tmp_path)
@@ -59,6 +61,24 @@ def test_an_evaluation_gets_a_row_at_once(console: Console, tmp_path: Path) -> N
     console.write("metrics", metrics(60, **{"update/loss": 0.5}))
     console.write("machine", machine(60))
     assert [row.split()[:4] for row in lines(tmp_path)[1:]] == [["30", "3", "-", "475.2"]]
+
+
+def test_the_last_row_is_not_repeated_by_the_evaluation_behind_it(console: Console, tmp_path: Path) -> None:
+    console.write("metrics", metrics(2010, **{"collect/return": 1.0}))
+    console.write("machine", machine(2010))
+    console.write("metrics", metrics(2010, **{"evaluate/return_mean": 475.25}))
+    console.stop()
+    header, *rows = lines(tmp_path)
+    assert header.split()[0] == "env"
+    assert [row.split()[:4] for row in rows] == [["2,010", "201", "1.00", "475.2"]]
+
+
+def test_rows_past_the_budget_are_shown_without_an_evaluation(console: Console, tmp_path: Path) -> None:
+    for steps in (2010, 2200):
+        console.write("metrics", metrics(steps))
+        console.write("machine", machine(steps))
+    console.stop()
+    assert [row.split()[0] for row in lines(tmp_path)[1:]] == ["2,010", "2,200"]
 
 
 def test_an_algorithm_without_a_sum_shows_its_most_important_loss(console: Console, tmp_path: Path) -> None:

@@ -94,6 +94,33 @@ def test_best_is_the_run_with_the_highest_score(tmp_path: Path) -> None:
     assert find_run("@best", tmp_path).name == "CartPole-v1-ppo-s2-1"
 
 
+def test_best_never_compares_returns_of_different_envs(tmp_path: Path) -> None:
+    make_run(tmp_path, seed=1, best_score=500.0)
+    make_run(tmp_path, "Pendulum-v1:sac", seed=2, best_score=-300.0)
+    make_run(tmp_path, "Pendulum-v1:ppo", seed=3, best_score=-150.0)
+    make_run(tmp_path, "Acrobot-v1:ppo", seed=4)
+    with pytest.raises(RunError, match="several environments") as caught:
+        find_run("@best", tmp_path)
+    assert caught.value.fix == "Write @best:CartPole-v1 or @best:Pendulum-v1."
+    assert find_run("@best:Pendulum-v1", tmp_path).name == "Pendulum-v1-ppo-s3-1"
+    with pytest.raises(RunError, match="No run on 'Acrobot-v1' has been evaluated"):
+        find_run("@best:Acrobot-v1", tmp_path)
+
+
+def test_commands_name_the_folder_of_runs_unless_it_is_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert make_run(Path("runs")).words == "CartPole-v1-ppo-s1-1"
+    assert RunFolder(tmp_path / "runs" / "mine").words == "mine"
+    assert RunFolder(Path("else where/mine")).words == "mine --runs-dir 'else where'"
+    with pytest.raises(RunError, match="no runs") as caught:
+        find_run("@last", Path("empty"))
+    assert caught.value.fix == "Start one: reverie train CartPole-v1:ppo --runs-dir empty"
+    monkeypatch.chdir(tmp_path / "runs" / "CartPole-v1-ppo-s1-1")
+    assert RunFolder(Path()).words == f"CartPole-v1-ppo-s1-1 --runs-dir {tmp_path / 'runs'}"
+
+
 def test_without_scores_there_is_no_best(tmp_path: Path) -> None:
     make_run(tmp_path)
     with pytest.raises(RunError, match="No run has been evaluated"):

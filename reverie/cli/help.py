@@ -1,0 +1,73 @@
+"""Help pages in plain words: no Python types beside options, ``-h`` everywhere, ``--version``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+_WORDS = {"<int>": "NUMBER", "<int range>": "NUMBER", "<float>": "NUMBER", "<float range>": "NUMBER", "<str>": "TEXT"}
+_WORDS |= {"<path>": "PATH", "<file>": "FILE", "<dir>": "DIR"}
+
+
+class PlainGroup(TyperGroup):
+    """The root of the commands; typer builds it last, so that all the others are there."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        for command in _commands(self):
+            for parameter in command.params:
+                _simplify(parameter)
+            _simplify_help_option(command)
+
+
+def _commands(command: Any) -> Iterator[Any]:
+    yield command
+    for inner in getattr(command, "commands", {}).values():
+        yield from _commands(inner)
+
+
+def _simplify(parameter: Any) -> None:
+    """Flags and arguments show no type, options a word for what they take. Older versions of typer never ask."""
+    show = getattr(parameter, "display_type_rich", None)
+    if show is None:
+        return
+
+    def display_type_rich(ctx: Any) -> str | None:
+        if parameter.param_type_name == "argument" or getattr(parameter, "is_flag", False):
+            return None
+        shown = show(ctx=ctx)
+        return _WORDS.get(shown, shown)
+
+    parameter.display_type_rich = display_type_rich
+
+
+def _simplify_help_option(command: Any) -> None:
+    make = command.get_help_option
+
+    def get_help_option(ctx: Any) -> Any:
+        option = make(ctx)
+        if option is not None:
+            _simplify(option)
+        return option
+
+    command.get_help_option = get_help_option
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import reverie
+
+        typer.echo(f"reverie {reverie.__version__}")
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """One lab for world-model and model-free reinforcement learning."""
