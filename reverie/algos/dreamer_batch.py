@@ -56,7 +56,7 @@ class Part(NamedTuple):
 def prepare(batch: Batch, model: WorldModel, config: DreamerConfig) -> tuple[Latent, dict[str, Tensor]]:
     """Where the stretches start, and their rows (B, T) on the device.
 
-    If some rows do not count, all have a ``weight``, of mean 1 over the batch: then plain means of weighted losses, also
+    If some rows do not count, all have a ``weight``, of mean 1 over the batch: plain means of weighted losses, also
     over parts of the batch, are means over the rows that count.
     """
     sequences = with_context(batch)  # before the rows are on the device: it has to know whether all are valid

@@ -17,6 +17,11 @@ def mix_uniform(logits: Tensor, share: float) -> Tensor:
     return logits.softmax(-2) * (1 - share) + share / logits.shape[-2]
 
 
+def log_mix_uniform(logits: Tensor, share: float) -> Tensor:
+    """Logarithms of :func:`mix_uniform`; without a mix they stay right where the probabilities would round to 0."""
+    return mix_uniform(logits, share).log() if share else logits.log_softmax(-2)
+
+
 def draw_one_hot(probability: Tensor, uniform: Tensor) -> Tensor:
     """Samples (..., K, S) for numbers (..., S) from [0, 1), by the inverse of the distribution function.
 
@@ -47,18 +52,23 @@ def straight_through(sample: Tensor, probability: Tensor) -> Tensor:
     return sample + (probability - probability.detach())
 
 
-def divergence(probability: Tensor, other: Tensor) -> Tensor:
-    """Kullback-Leibler divergence in nats (...), summed over the variables."""
-    return (probability * (probability.log() - other.log())).sum((-2, -1))
-
-
 def entropy(probability: Tensor) -> Tensor:
     """Entropy in nats (...), summed over the variables."""
-    return -(probability * probability.log()).sum((-2, -1))
+    return -(probability * _finite_log(probability)).sum((-2, -1))
 
 
-def split_divergence(posterior: Tensor, prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
-    """The divergence twice: once to pull the prior, once the posterior. Neither pulls below ``free_nats``."""
-    dynamics = divergence(posterior.detach(), prior)
-    representation = divergence(posterior, prior.detach())
+def split_divergence(posterior: Tensor, log_prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
+    """Kullback-Leibler divergence in nats (...), summed over the variables: once to pull the prior, once the posterior.
+
+    Neither pulls below ``free_nats``. The prior comes as logarithms (:func:`log_mix_uniform`): if the probability of a
+    class rounds to 0, the divergence is still finite and has a gradient.
+    """
+    log_posterior = _finite_log(posterior)
+    dynamics = (posterior.detach() * (log_posterior.detach() - log_prior)).sum((-2, -1))
+    representation = (posterior * (log_posterior - log_prior.detach())).sum((-2, -1))
     return dynamics.clamp(min=free_nats), representation.clamp(min=free_nats)
+
+
+def _finite_log(probability: Tensor) -> Tensor:
+    """For products with the probability itself: 0 times the logarithm of 0 must be 0, not NaN."""
+    return probability.clamp(min=torch.finfo(probability.dtype).tiny).log()

@@ -15,7 +15,6 @@ from torch import Tensor
 from reverie.core.types import Array, Row, random_array
 from reverie.functional import gaussian
 from reverie.models.rssm import RSSM, Latent, Observed
-from reverie.nets.choices import Features
 from reverie.nets.precision import in_precision
 
 
@@ -41,10 +40,6 @@ class GaussianRSSM(RSSM):
         """What memory and observation make of the latent."""
         return self.posterior_output(self.posterior_hidden(self.posterior_deter(deter) + seen))
 
-    def _choices(self, features: Tensor) -> Features:
-        """There are none."""
-        return features
-
     def draw(self, probability: Tensor, noise: Tensor) -> Tensor:
         """Latents (..., 1, S), as one row of statistics would be."""
         return gaussian.draw_normal(probability, noise).unsqueeze(-2)
@@ -55,8 +50,8 @@ class GaussianRSSM(RSSM):
     def draw_noise(self, rng: np.random.Generator, *leading: int) -> Array:
         return random_array(rng, *leading, self.config.stoch)
 
-    def divergences(self, posterior: Tensor, prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
-        return gaussian.split_divergence(posterior, prior, free_nats)
+    def divergences(self, posterior: Tensor, deter: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
+        return gaussian.split_divergence(posterior, self.prior(deter), free_nats)
 
     @torch.no_grad()
     def usage(self, posterior: Tensor) -> dict[str, Tensor]:

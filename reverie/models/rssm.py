@@ -23,6 +23,7 @@ from reverie.core.types import Array, Row
 from reverie.functional.categorical import (
     draw_one_hot,
     entropy,
+    log_mix_uniform,
     mix_uniform,
     one_hot,
     split_divergence,
@@ -187,7 +188,8 @@ class RSSM(nn.Module):
     def _make_room(self, latent: Latent, steps: int) -> Features:
         """Room for the features of a dream (steps, N, F) that begins with ``latent``."""
         count, empty = len(latent.deter), latent.deter.new_empty
-        if self.width < FEWEST_PICKED or latent.deter.device.type != "cpu" or backend.precision() != "float32":
+        is_picked = self.config.latents == "categorical" and self.width >= FEWEST_PICKED
+        if not is_picked or latent.deter.device.type != "cpu" or backend.precision() != "float32":
             seen: Features = empty(steps, count, self.features)
         else:
             places = empty(steps, count, self.config.stoch, dtype=torch.int64)
@@ -240,9 +242,10 @@ class RSSM(nn.Module):
         """What draws take: one uniform number per variable."""
         return rng.random((*leading, self.config.stoch), dtype=np.float32)
 
-    def divergences(self, posterior: Tensor, prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
-        """How far prior and posterior are apart (...), once to pull the one and once the other."""
-        return split_divergence(posterior, prior, free_nats)
+    def divergences(self, posterior: Tensor, deter: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
+        """How far the prior of memories (..., D) and posterior are apart (...): to pull the one, and the other."""
+        log_prior = log_mix_uniform(self._logits(self._expect(deter)), self.config.unimix)
+        return split_divergence(posterior, log_prior, free_nats)
 
     @torch.no_grad()
     def usage(self, posterior: Tensor) -> dict[str, Tensor]:
@@ -289,8 +292,12 @@ class RSSM(nn.Module):
         """The same for each of the actions that can be chosen (A, D)."""
         return self._project_action(torch.eye(self.from_action.linear.in_features, device=self.core.own.bias.device))
 
-    def _probability(self, logits: Tensor) -> Tensor:
-        return mix_uniform(logits.unflatten(-1, (self.config.classes, self.config.stoch)), self.config.unimix)
+    def _probability(self, output: Tensor) -> Tensor:
+        return mix_uniform(self._logits(output), self.config.unimix)
+
+    def _logits(self, output: Tensor) -> Tensor:
+        """What a network puts out (..., K * S), by classes and variables (..., K, S)."""
+        return output.unflatten(-1, (self.config.classes, self.config.stoch))
 
 
 def _bound(action: Tensor) -> Tensor:

@@ -149,7 +149,7 @@ class WorldModel(nn.Module):
         """Per row (B, T); targets are the rows themselves."""
         latent, posterior = observed
         features = latent.features
-        dynamics, representation = self.rssm.divergences(posterior, self.rssm.prior(latent.deter), free_nats)
+        dynamics, representation = self.rssm.divergences(posterior, latent.deter, free_nats)
         continues = (~rows["terminated"]).float() * discount
         return {
             "dynamics": dynamics,

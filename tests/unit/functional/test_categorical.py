@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 
 from reverie.core.rng import make_generator
 from reverie.functional.categorical import (
-    divergence,
     draw_one_hot,
     entropy,
+    log_mix_uniform,
     mix_uniform,
     one_hot,
     split_divergence,
@@ -60,16 +61,18 @@ def test_straight_through_shows_the_sample_and_moves_the_probabilities() -> None
 
 def test_divergence_and_entropy_by_hand() -> None:
     # 0.5 ln(0.5 / 0.25) + 0.5 ln(0.5 / 0.75) = 0.5 ln(4 / 3)
-    torch.testing.assert_close(divergence(HALF, SKEWED), torch.tensor(0.5 * math.log(4 / 3)))
-    two = torch.cat([HALF, SKEWED], 1), torch.cat([SKEWED, SKEWED], 1)
-    torch.testing.assert_close(divergence(*two), torch.tensor(0.5 * math.log(4 / 3)))  # equal ones add nothing
+    expected = torch.tensor(0.5 * math.log(4 / 3))
+    two = torch.cat([HALF, SKEWED], 1), torch.cat([SKEWED, SKEWED], 1)  # equal ones add nothing
+    for posterior, prior in ((HALF, SKEWED), two):
+        for half in split_divergence(posterior, prior.log(), 0.0):
+            torch.testing.assert_close(half, expected)
     torch.testing.assert_close(entropy(torch.cat([HALF, HALF], 1)), torch.tensor(2 * math.log(2)))
 
 
 def test_free_nats_cut_value_and_gradient() -> None:
     logits = torch.tensor([[0.0], [0.0]], requires_grad=True), torch.tensor([[0.0], [1.0]], requires_grad=True)
     posterior, prior = (mix_uniform(each, 0.0) for each in logits)
-    dynamics, representation = split_divergence(posterior, prior, free_nats=1.0)
+    dynamics, representation = split_divergence(posterior, prior.log(), free_nats=1.0)
     assert (float(dynamics.detach()), float(representation.detach())) == (1.0, 1.0)
     gradients = torch.autograd.grad(dynamics + representation, logits)
     assert all((gradient == 0).all() for gradient in gradients)
@@ -78,7 +81,7 @@ def test_free_nats_cut_value_and_gradient() -> None:
 def test_each_half_of_the_divergence_pulls_one_side() -> None:
     logits = torch.tensor([[0.0], [0.0]], requires_grad=True), torch.tensor([[0.0], [1.0]], requires_grad=True)
     posterior, prior = (mix_uniform(each, 0.0) for each in logits)
-    dynamics, representation = split_divergence(posterior, prior, free_nats=0.0)
+    dynamics, representation = split_divergence(posterior, prior.log(), free_nats=0.0)
     torch.testing.assert_close(dynamics, representation)
     from_dynamics = torch.autograd.grad(dynamics, logits, allow_unused=True, retain_graph=True)
     from_representation = torch.autograd.grad(representation, logits, allow_unused=True)
@@ -87,3 +90,28 @@ def test_each_half_of_the_divergence_pulls_one_side() -> None:
     torch.testing.assert_close(from_dynamics[1], (prior - posterior).detach())  # of a cross entropy
     assert from_representation[0] is not None
     assert from_representation[0][1] < 0  # descent raises the class that the prior likes
+
+
+@pytest.mark.parametrize("unimix", [0.0, 0.01])
+@pytest.mark.parametrize("gap", [1.0, 110.0, 1e4])
+def test_divergences_of_sure_distributions_equal_those_in_double_precision(gap: float, unimix: float) -> None:
+    """With gaps above 103 the smaller probability is 0 in single precision, and its logarithm infinite."""
+    found, wanted = [], []
+    for dtype, results in ((torch.float32, found), (torch.float64, wanted)):
+        logits = torch.tensor([[gap, 0.0, gap], [0.0, gap, 0.0]], dtype=dtype, requires_grad=True)
+        prior = torch.tensor([[0.0, gap, gap], [gap, 0.0, 0.0]], dtype=dtype, requires_grad=True)
+        probability = mix_uniform(logits, unimix)
+        halves = split_divergence(probability, log_mix_uniform(prior, unimix), 0.0)
+        results += [*halves, *torch.autograd.grad(sum(halves), (logits, prior))]
+        results.append(entropy(probability))
+    for single, double in zip(found, wanted, strict=True):
+        torch.testing.assert_close(single.double(), double, rtol=1e-5, atol=1e-6)
+
+
+def test_classes_that_round_to_impossible_cost_the_gap_of_their_logits() -> None:
+    posterior = mix_uniform(torch.tensor([[110.0, 0.0], [0.0, 110.0]]), 0.0)
+    log_prior = log_mix_uniform(torch.tensor([[0.0, 110.0], [110.0, 0.0]]), 0.0)
+    assert (posterior == 0).sum() == 2
+    for half in split_divergence(posterior, log_prior, 0.0):
+        assert half.item() == pytest.approx(220)
+    assert entropy(posterior).item() == 0

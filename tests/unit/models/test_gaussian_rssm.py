@@ -9,7 +9,7 @@ from torch import Tensor
 from reverie import backend
 from reverie.core.rng import make_generator
 from reverie.models.gaussian_rssm import GaussianRSSM
-from reverie.models.rssm import Latent, RSSMConfig
+from reverie.models.rssm import FEWEST_PICKED, Latent, RSSMConfig
 
 CONFIG = RSSMConfig(latents="gaussian", deter=8, hidden=6, stoch=3, blocks=2)
 
@@ -67,3 +67,14 @@ def test_latents_are_stored_as_they_are(rssm: GaussianRSSM) -> None:
     assert torch.equal(stored.features, latent.features)
     assert rssm.draw_noise(make_generator(0), 2, 5).shape == (2, 5, 3)
     assert rssm.draw_noise(make_generator(0), 9, 9).min() < 0
+
+
+def test_many_latents_are_dreamt_as_numbers() -> None:
+    """As many categorical columns would be picked as indices."""
+    config = CONFIG.model_copy(update={"stoch": FEWEST_PICKED})
+    with backend.seeded(make_generator(0)):
+        rssm = GaussianRSSM(config, 2, 5)
+    start = Latent(numbers(4, 8), numbers(4, FEWEST_PICKED, seed=1))
+    noise, action = numbers(3, 4, FEWEST_PICKED, seed=2), numbers(4, 2, seed=3)
+    dreamt = rssm.imagine(start, lambda features, step: action, noise)
+    torch.testing.assert_close(dreamt, rssm.dream(start, lambda features, step: action, noise))
