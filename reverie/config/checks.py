@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reverie.config.data_checks import check_order_of_data
 from reverie.config.fields import networks_of
-from reverie.config.hook_checks import Findings, check_hook, check_interval, has_hook, has_update
+from reverie.config.hook_checks import Findings, check_hook, check_interval, check_waits, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
 from reverie.config.schema import RunConfig
 from reverie.config.tree import leaves
@@ -62,6 +62,7 @@ def _check_phases(config: RunConfig) -> Findings:
         yield from _check_names(place, config)
         yield from _check_overrides(place, config)
         yield from _check_until(place)
+        yield from check_waits(place.key, place.phase)
         for index, hook in enumerate(place.phase.hooks):
             key = f"{place.key}.hooks.{index}.{hook.name}"
             yield from check_hook(key, hook, offered, config.env.num_envs)

@@ -12,6 +12,8 @@ Findings = Iterator[tuple[str, str, str]]
 
 ORCHESTRATED = ("collect", "evaluate", "validate")
 INTERVALS = ("every_steps", "every_updates", "every_cycles")
+WAITS = {"every_steps": "env steps", "every_updates": "updates"}
+"""Intervals that pass only if some hook makes what they count."""
 AMOUNTS = {"collect": ("rows", "episodes"), "evaluate": ("episodes",), "validate": ("batches",)}
 UPDATE_AMOUNTS = ("updates", "train_ratio", "updates_per_step")
 
@@ -52,6 +54,35 @@ def check_interval(key: str, hook: Hook, phase: Phase) -> Findings:
     elif given == ["every_updates"] and not has_update(phase):
         fix = "Use every_steps or every_cycles."
         yield f"{key}.every_updates", "no hook of this phase makes updates", fix
+
+
+def check_waits(key: str, phase: Phase) -> Findings:
+    """No hook waits for what is only made after it has run."""
+    made: set[str] = set()
+    while new := {_makes(hook) for hook in phase.hooks if _needs(hook) <= made} - made:
+        made |= new
+    for index, hook in enumerate(phase.hooks):
+        where = f"{key}.hooks.{index}.{hook.name}"
+        rate = next((name for name in ("train_ratio", "updates_per_step") if getattr(hook, name) is not None), "")
+        if rate and not has_hook(phase, "collect"):
+            what = f"no hook of this phase makes env steps, so {hook.name} would never run"
+            yield f"{where}.{rate}", what, f"Write updates: 1 instead of {rate}."
+        for setting, unit in WAITS.items():
+            is_made_later = unit not in made and unit in map(_makes, phase.hooks)
+            if getattr(hook, setting) is not None and _makes(hook) and is_made_later:
+                what = f"{hook.name} waits for {unit} that are only made after it has run, so it would never run"
+                yield f"{where}.{setting}", what, f"Remove {setting}, or use every_cycles."
+
+
+def _makes(hook: Hook) -> str:
+    """What others may wait for."""
+    return {"collect": "env steps", "evaluate": "", "validate": ""}.get(hook.name, "updates")
+
+
+def _needs(hook: Hook) -> set[str]:
+    """What has to be made before the hook runs."""
+    needs = {unit for setting, unit in WAITS.items() if getattr(hook, setting) is not None}
+    return needs | ({"env steps"} if hook.train_ratio or hook.updates_per_step else set())
 
 
 def has_hook(phase: Phase, name: str) -> bool:

@@ -262,7 +262,8 @@ def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint, changed:
     """Load a checkpoint that was found sound; one that does not fit the session is explained."""
     try:
         checkpointer.load(checkpoint)
-        _check_hooks(checkpointer.session)
+        if changed:
+            checkpointer.session.scheduler.forget_positions()
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
         cause = f" with another {', '.join(changed)}" if changed else ""
@@ -271,10 +272,3 @@ def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint, changed:
             "It was made by another algorithm or with other sizes, which cannot change on resume. Resume without "
             "overrides, or start a new run with --init-from to take over the weights that fit.",
         ) from error
-
-
-def _check_hooks(session: Session) -> None:
-    """The scheduler counts by the place of a hook in its phase, so a phase under way must keep its hooks."""
-    scheduler, phase = session.scheduler, session.scheduler.phase
-    if phase is not None and scheduler.entered and len(phase.hooks) != len(scheduler.progress):
-        raise ValueError(f"phase '{phase.name}' had {len(scheduler.progress)} hooks and now has {len(phase.hooks)}")

@@ -7,12 +7,13 @@ moves on by what was *done* (the counters), never by what was asked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
+from reverie.training.hook_progress import HookProgress, Pace, hook_keys, interval_of
 from reverie.training.phases import Hook, Phase, Until, flatten_phases
 
 
@@ -34,16 +35,6 @@ class Step:
     hook: Hook | None = None
 
 
-@dataclass
-class HookProgress:
-    """What one hook of the current phase has done: in this cycle, since the phase began, and how often."""
-
-    cycle_updates: int = 0
-    phase_updates: int = 0
-    ran: bool = False
-    intervals: int = 0
-
-
 class Scheduler:
     """Walks through the phases. ``update_rows`` gives the rows that one update of a hook replays."""
 
@@ -56,7 +47,10 @@ class Scheduler:
         self.hook = 0
         self.between_cycles = False
         self.start = {"env_steps": 0, "updates": 0, "cycles": 0}
-        self.progress: list[HookProgress] = []
+        self.progress: dict[str, HookProgress] = {}
+        """By the keys of the hooks, in their order."""
+        self._is_loaded = False
+        self._lacks_paces = False
 
     @property
     def phase(self) -> Phase | None:
@@ -75,11 +69,15 @@ class Scheduler:
             return None
         if not self.entered:
             return Step(StepKind.ENTER, phase)
+        if self._is_loaded:
+            self._match_hooks(phase, counters)
+        progress = list(self.progress.values())
         while self.hook < len(phase.hooks):
             hook = phase.hooks[self.hook]
-            if self._is_due(hook, self.progress[self.hook], counters):
+            if self._is_due(hook, progress[self.hook], counters):
                 return Step(_kind_of(hook), phase, hook)
             self.hook += 1
+        self._check_idle(phase)
         return Step(StepKind.END_CYCLE, phase)
 
     def finish(self, step: Step, counters: Counters, updates: int = 0) -> None:
@@ -90,11 +88,7 @@ class Scheduler:
             self._end_cycle()
         else:
             self.between_cycles = False
-            progress = self.progress[self.hook]
-            progress.ran = True
-            progress.cycle_updates += updates
-            progress.phase_updates += updates
-            progress.intervals = self._intervals(step.hook, counters)
+            list(self.progress.values())[self.hook].count(updates, counters)
 
     def state(self) -> State:
         return {
@@ -103,60 +97,103 @@ class Scheduler:
             "hook": self.hook,
             "between_cycles": self.between_cycles,
             "start": dict(self.start),
-            "progress": {str(i): dict(vars(p)) for i, p in enumerate(self.progress)},
+            "progress": {key: dict(vars(progress)) for key, progress in self.progress.items()},
         }
 
     def load_state(self, state: State) -> None:
         self.index, self.entered, self.hook = state["index"], state["entered"], state["hook"]
         self.between_cycles = state["between_cycles"]
         self.start = dict(state["start"])
-        self.progress = [HookProgress(**state["progress"][str(i)]) for i in range(len(state["progress"]))]
+        self._is_loaded = True
+        self._lacks_paces = "0" in state["progress"]
+        if self._lacks_paces:
+            self.progress = self._read_positions(state["progress"])
+        else:
+            self.progress = {key: HookProgress(**values) for key, values in state["progress"].items()}
+
+    def forget_positions(self) -> None:
+        """Settings have changed since a checkpoint that does not say which they were: count all hooks from now on."""
+        if self._lacks_paces:
+            self.progress = {}
+
+    def _read_positions(self, saved: Mapping[str, Mapping[str, int]]) -> dict[str, HookProgress]:
+        """Older checkpoints number the hooks and do not say at which pace they ran: the one of now is assumed."""
+        keys = hook_keys(self.phase.hooks) if self.phase else []
+        if len(keys) != len(saved):
+            return {}
+        return {
+            key: HookProgress(
+                ran=bool(saved[place]["ran"]), cycle_updates=saved[place]["cycle_updates"],
+                rate_updates=saved[place]["phase_updates"], intervals=saved[place]["intervals"],
+            )
+            for place, key in ((str(number), key) for number, key in enumerate(keys))
+        }  # fmt: skip
+
+    def _match_hooks(self, phase: Phase, counters: Counters) -> None:
+        """After a load: hooks go on by their names, and whatever is new or changed counts from here on."""
+        saved, self.progress = self.progress, {}
+        for key, hook in zip(hook_keys(phase.hooks), phase.hooks, strict=True):
+            known, pace = saved.get(key), self._pace(hook)
+            if known is None:
+                known = HookProgress.starting_at(pace, counters)
+            elif self._lacks_paces:
+                begun = HookProgress.starting_at(pace, Counters(**self.start))
+                done = {name: getattr(known, name) for name in ("ran", "cycle_updates", "rate_updates", "intervals")}
+                known = replace(begun, **done)
+            else:
+                known.change_pace(pace, counters)
+            self.progress[key] = known
+        if list(saved) != list(self.progress):
+            self.hook = 0  # what ran in this cycle is remembered
+        self._is_loaded = self._lacks_paces = False
 
     def _enter(self, phase: Phase, counters: Counters) -> None:
         self.entered = True
         self.start = {key: getattr(counters, key) for key in self.start}
-        self.progress = [HookProgress() for _ in phase.hooks]
+        paces = map(self._pace, phase.hooks)
+        self.progress = {
+            key: HookProgress.starting_at(pace, counters)
+            for key, pace in zip(hook_keys(phase.hooks), paces, strict=True)
+        }
         self.hook = 0
+        self._is_loaded = self._lacks_paces = False
 
     def _is_due(self, hook: Hook, progress: HookProgress, counters: Counters) -> bool:
         kind = _kind_of(hook)
-        if kind is StepKind.UPDATE and not progress.ran and self._waits(hook, progress, counters):
+        if not progress.ran and progress.waits(counters):
             return False
-        if kind is StepKind.UPDATE and (owed := self._owed(hook, progress, counters)) is not None:
-            return owed > 0
-        if progress.ran or self._waits(hook, progress, counters):
+        if kind is StepKind.UPDATE and hook.updates is not None:
+            return progress.cycle_updates < hook.updates
+        if kind is StepKind.UPDATE and progress.rate:
+            return progress.owed(counters) > 0
+        if progress.ran:
             return False
-        return kind is not StepKind.EVALUATE or counters.env_steps >= self.warmup_steps
+        return kind is not StepKind.EVALUATE or not self._warms_up(counters)
 
-    def _owed(self, hook: Hook, progress: HookProgress, counters: Counters) -> int | None:
-        """Updates still to be done in this cycle; None for a hook that simply runs once."""
-        if hook.updates is not None:
-            return hook.updates - progress.cycle_updates
-        if hook.train_ratio is None and hook.updates_per_step is None:
-            return None
-        return int(self._since("env_steps", counters) * self.rate(hook)) - progress.phase_updates
+    def _warms_up(self, counters: Counters) -> bool:
+        """Whether it is too early to evaluate; a phase that does not collect would wait for ever."""
+        phase = self.phase
+        can_wait = phase is not None and any(hook.name == "collect" for hook in phase.hooks)
+        return can_wait and counters.env_steps < self.warmup_steps
 
-    def rate(self, hook: Hook) -> float:
-        """Updates per env step."""
-        found = updates_per_step(hook, self.update_rows.get(hook.name))
-        assert found is not None
-        return found
+    def _check_idle(self, phase: Phase) -> None:
+        """Refuse to go round for ever: all hooks wait for what none of them makes."""
+        working = [key for key, hook in zip(self.progress, phase.hooks, strict=True) if _makes_something(hook)]
+        can_change = phase.duration_cycles or any(hook.every_cycles for hook in phase.hooks)
+        if can_change or any(self.progress[key].ran for key in working):
+            return
+        raise ConfigError(
+            f"The phase '{phase.name}' would never end: in a whole cycle nothing was collected or learnt, because its "
+            "hooks wait for each other.",
+            "Let a collect or an update run in every cycle: remove its every_steps, every_updates, train_ratio or "
+            "updates_per_step.",
+        )
 
-    def _waits(self, hook: Hook, progress: HookProgress, counters: Counters) -> bool:
-        every = hook.every_steps or hook.every_updates or hook.every_cycles
-        return every is not None and self._intervals(hook, counters) <= progress.intervals
-
-    def _intervals(self, hook: Hook | None, counters: Counters) -> int:
-        """How many of the hook's intervals have passed since the phase began."""
-        if hook is None:
-            return 0
-        if hook.every_steps:
-            return self._since("env_steps", counters) // hook.every_steps
-        if hook.every_updates:
-            return self._since("updates", counters) // hook.every_updates
-        if hook.every_cycles:
-            return (self._since("cycles", counters) + 1) // hook.every_cycles
-        return 0
+    def _pace(self, hook: Hook) -> Pace:
+        rate = None
+        if _kind_of(hook) is StepKind.UPDATE and hook.updates is None:
+            rate = updates_per_step(hook, self.update_rows.get(hook.name))
+        return Pace(rate or 0.0, *interval_of(hook))
 
     def _since(self, name: str, counters: Counters) -> int:
         return int(getattr(counters, name)) - self.start[name]
@@ -164,9 +201,8 @@ class Scheduler:
     def _end_cycle(self) -> None:
         self.hook = 0
         self.between_cycles = True
-        for progress in self.progress:
-            progress.ran = False
-            progress.cycle_updates = 0
+        for progress in self.progress.values():
+            progress.end_cycle()
 
     def _is_over(self, counters: Counters, metrics: Mapping[str, float]) -> bool:
         phase = self.phase
@@ -191,6 +227,11 @@ def is_reached(until: Until, metrics: Mapping[str, float]) -> bool:
 
 def _kind_of(hook: Hook) -> StepKind:
     return StepKind(hook.name) if hook.name in ("collect", "evaluate", "validate") else StepKind.UPDATE
+
+
+def _makes_something(hook: Hook) -> bool:
+    """Whether others may wait for it."""
+    return _kind_of(hook) in (StepKind.COLLECT, StepKind.UPDATE)
 
 
 def updates_per_step(hook: Hook, rows: int | None) -> float | None:

@@ -48,6 +48,15 @@ def test_sound_configs_pass(toy_tree: Make, words: tuple[str, ...]) -> None:
         [{"name": "loop", "repeat": 2, "phases": [phase(COLLECT), phase("update_model", duration_cycles=3)]}],
         [phase(COLLECT, duration_steps=100, until={"metric": "collect/return_mean", "at_least": 1})],
         [phase({"evaluate": {"episodes": 3}}, type="eval_only", duration_cycles=1)],
+        [
+            phase(
+                COLLECT,
+                {"collect": {"rows": 64, "every_steps": 64}},
+                {"update": {"updates": 1, "every_updates": 5}},
+                {"update_model": {"train_ratio": 4}},
+            )
+        ],
+        [phase({"collect": {"rows": 64, "every_cycles": 3}}, {"update": {"updates": 1, "every_steps": 64}})],
         [phase(COLLECT, overrides={"algorithm.gamma": 0.5, "env.kwargs": {"a": 1}})],
         [phase(COLLECT, controller="random"), phase(COLLECT, controller="my_module.MyController")],
     ],
@@ -96,6 +105,18 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
             "hooks.1.evaluate.every_updates",
             "makes updates",
             "every_steps",
+        ),
+        (
+            phase({"collect": {"rows": 64, "every_steps": 64}}),
+            "hooks.0.collect.every_steps",
+            "waits for env steps that are only made after it has run",
+            "Remove every_steps, or use every_cycles",
+        ),
+        (
+            phase({"collect": {"rows": 64, "every_updates": 10}}, {"update": {"updates_per_step": 1}}),
+            "hooks.0.collect.every_updates",
+            "waits for updates that are only made after it has run",
+            "Remove every_updates",
         ),
         (phase(COLLECT, type="offline"), "hooks.0.collect", "offline phase does not collect", "type: online"),
         (phase(COLLECT, type="eval_only"), "hooks.0.collect", "eval_only phase only evaluates", "type: online"),
@@ -148,6 +169,23 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
 def test_a_problem_names_its_key_and_its_fix(toy_tree: Make, broken: Any, key: str, what: str, fix: str) -> None:
     (line,) = findings({**toy_tree(), "phases": [broken]})
     assert line.startswith(f"phases.0.{key}" if key else "phases.0:")
+    assert what in line
+    assert fix in line
+
+
+@pytest.mark.parametrize(
+    ("amounts", "setting", "what", "fix"),
+    [
+        ({"train_ratio": 4}, "train_ratio", "makes env steps, so update would never run", "updates: 1 instead"),
+        ({"updates": 5, "every_updates": 5}, "every_updates", "updates that are only made after it", "every_cycles"),
+    ],
+)
+def test_an_offline_update_does_not_wait_for_itself(
+    toy_tree: Make, amounts: Any, setting: str, what: str, fix: str
+) -> None:
+    offline = phase({"update": amounts}, type="offline", duration_updates=9)
+    (line,) = findings({**toy_tree(), "phases": [phase(COLLECT), offline]})
+    assert line.startswith(f"phases.1.hooks.0.update.{setting}")
     assert what in line
     assert fix in line
 

@@ -68,6 +68,23 @@ def test_train_ratio_follows_the_env_steps() -> None:
         assert run.algorithm.calls["update_windows"] == in_phase // 2 > 20
 
 
+@pytest.mark.parametrize(("batch_size", "rate"), [(2, 1.0), (4, 0.5), (8, 0.25)])
+def test_another_batch_size_at_a_resume_holds_from_there_on(batch_size: int, rate: float) -> None:
+    learn = {"hooks": [{"collect": {"rows": 12}}, {"update_windows": {"train_ratio": 12}}], "duration_steps": 400}
+    algorithm = {"kind": "tests.checking.CheckingAlgorithm", "batch_size": batch_size}
+    with started(checking_config(PREFILL, learn, **REPLAY)) as first:
+        first.stop_after(300)
+        with started(checking_config(PREFILL, learn, algorithm=algorithm, **REPLAY)) as second:
+            second.session.load_state(first.session.state())
+            before = second.session.counters.clock()
+            assert second.orchestrator.run()
+            after = second.session.counters
+    expected = (after.env_steps - before.env_steps) * rate
+    assert expected > 20
+    owed_before = 12 * 0.5  # the stop was behind a collect
+    assert after.updates - before.updates == pytest.approx(expected + owed_before / 2, abs=1 + owed_before / 2)
+
+
 def test_updates_count_as_the_algorithm_says() -> None:
     config = checking_config(LEARN, algorithm={"kind": "tests.checking.CheckingAlgorithm", "updates_per_call": 7})
     with finished(config) as run:
