@@ -24,6 +24,8 @@ from reverie.training.phases import Phase, flatten_phases
 
 LOG_LINES = 200
 """How many lines of metrics a run writes unless it says otherwise."""
+NOTABLE = 1.1
+"""How many times the budget a run must take before it is worth a word."""
 CHECKPOINTS = 20
 """How often a run is saved unless it says otherwise."""
 
@@ -88,14 +90,24 @@ def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tre
     _expand_schedules(tree, config.phases)
     _settle_annealing(tree)
     tree["log"]["every_steps"] = config.log.every_steps or round_up(max(1, budget // LOG_LINES))
-    tree["checkpoint"]["every_steps"] = config.checkpoint.every_steps or round_up(max(1, budget // CHECKPOINTS))
+    _settle_checkpoints(tree["checkpoint"], config)
     for buffer in tree["buffers"].values():
         if "stacked_frames" in buffer and buffer["stacked_frames"] is None:
             buffer["stacked_frames"] = _frames_of_stacks(config)
-    updates = update_budget(config.phases)
-    if updates and not config.checkpoint.every_updates:  # phases without env steps would never be saved
-        tree["checkpoint"]["every_updates"] = round_up(max(1, updates // CHECKPOINTS))
     return tree
+
+
+def _settle_checkpoints(tree: Tree, config: RunConfig) -> None:
+    """Spread the checkpoints over each kind of budget: phases without env steps would otherwise never be saved."""
+    given, phases = config.checkpoint, config.phases
+    if not (given.every_steps or given.every_updates or given.every_cycles):
+        tree["every_cycles"] = _share(cycle_budget(phases))
+    tree["every_steps"] = given.every_steps or _share(step_budget(phases))
+    tree["every_updates"] = given.every_updates or _share(update_budget(phases))
+
+
+def _share(budget: int) -> int:
+    return round_up(max(1, budget // CHECKPOINTS)) if budget else 0
 
 
 def _frames_of_stacks(config: RunConfig) -> int:
@@ -115,6 +127,35 @@ def step_budget(phases: tuple[Phase, ...]) -> int:
 def update_budget(phases: tuple[Phase, ...]) -> int:
     """Updates of phases that are counted in them, loops unrolled."""
     return sum(phase.duration_updates or 0 for phase in flatten_phases(phases))
+
+
+def cycle_budget(phases: tuple[Phase, ...]) -> int:
+    """Cycles of phases that are counted in them, loops unrolled."""
+    return sum(phase.duration_cycles or 0 for phase in flatten_phases(phases))
+
+
+def whole_cycle_steps(phases: tuple[Phase, ...]) -> int:
+    """About the env steps that the phases really take: a cycle is never broken off, and its rows are mostly steps."""
+    return sum(_whole_cycles(phase) for phase in flatten_phases(phases))
+
+
+def _whole_cycles(phase: Phase) -> int:
+    steps = phase.duration_steps or 0
+    rows = sum(hook.rows or 0 for hook in phase.hooks if hook.name == "collect")
+    return -(-steps // rows) * rows if rows else steps
+
+
+def exceeds_budget(phases: tuple[Phase, ...]) -> bool:
+    """Whether whole cycles take notably more env steps than the phases ask for."""
+    return whole_cycle_steps(phases) > NOTABLE * step_budget(phases)
+
+
+def steps_text(phases: tuple[Phase, ...]) -> str:
+    """The run's env steps for people, with what really becomes of a budget that cycles exceed; empty without one."""
+    asked, real = step_budget(phases), whole_cycle_steps(phases)
+    if not exceeds_budget(phases):
+        return Budget().amount(asked) if asked else ""
+    return f"about {Budget().amount(real)} ({asked:,} rounded up to whole cycles)"
 
 
 def budget_of(phases: tuple[Phase, ...]) -> Budget:

@@ -43,7 +43,7 @@ class EvaluateConfig(Config):
     sample: bool = False
     """Draw actions as in collection instead of taking the policy's best. eval, play and record do so, too."""
     warmup_steps: int = Field(0, ge=0)
-    """No evaluation before this many env steps."""
+    """No evaluation before this many env steps, in phases that collect."""
     final_episodes: int = Field(20, ge=0)
     """Episodes of the evaluation at the end of the run; 0 leaves it out."""
     foresight: ForesightConfig = ForesightConfig()
@@ -103,9 +103,12 @@ class CheckpointConfig(Config):
     """When the run is saved and what is kept. None of this changes a result."""
 
     every_steps: int = Field(0, ge=0)
-    """Env steps between two checkpoints; 0 chooses a twentieth of the budget."""
+    """Env steps between two checkpoints; 0 chooses a twentieth of the budget, if there is one in env steps."""
     every_updates: int = Field(0, ge=0)
     """Updates between two checkpoints, for phases without env steps; 0 leaves it out."""
+    every_cycles: int = Field(0, ge=0)
+    """Cycles between two checkpoints in phases that are counted in cycles, where it replaces the other two; 0 chooses a
+    twentieth of the cycles unless one of the others is set."""
     keep_last: int = Field(2, ge=1)
     """How many of the newest checkpoints stay."""
     keep_every_steps: int = Field(0, ge=0)

@@ -18,7 +18,7 @@ from reverie.training.session import Session
 
 
 class Checkpointer:
-    """Saves at the end of the first cycle past every interval of env steps or updates."""
+    """Saves at the end of the first cycle past every interval of env steps, updates or cycles."""
 
     def __init__(
         self, folder: RunFolder, config: CheckpointConfig, session: Session, shelf: PolicyShelf, logs: JsonlSink
@@ -47,9 +47,11 @@ class Checkpointer:
         self._newest = (self._position(), checkpoint)
 
     def end_cycle(self, session: Session) -> None:
-        passed = self._passed()
-        if passed != self._intervals:
-            self._intervals = passed
+        before, self._intervals = self._intervals, self._passed()
+        phase = session.scheduler.phase
+        by_cycles = self.config.every_cycles and phase is not None and phase.duration_cycles
+        counted = ("cycles",) if by_cycles else ("env_steps", "updates")
+        if any(before[name] != self._intervals[name] for name in counted):
             self.save()
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
@@ -92,9 +94,8 @@ class Checkpointer:
             kept += [c for c in first_of_interval.values() if c not in kept]
         return kept
 
-    def _passed(self) -> tuple[int, int]:
-        counters, config = self.session.counters, self.config
-        return (
-            counters.env_steps // config.every_steps if config.every_steps else 0,
-            counters.updates // config.every_updates if config.every_updates else 0,
-        )
+    def _passed(self) -> dict[str, int]:
+        """How many intervals of each kind lie behind."""
+        config = self.config
+        every = {"env_steps": config.every_steps, "updates": config.every_updates, "cycles": config.every_cycles}
+        return {name: getattr(self.session.counters, name) // each if each else 0 for name, each in every.items()}

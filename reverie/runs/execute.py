@@ -9,7 +9,7 @@ from functools import partial
 from reverie.config.build import build, build_evaluator
 from reverie.config.files import config_to_tree
 from reverie.config.hook_checks import has_hook, has_update
-from reverie.config.resolve import budget_of
+from reverie.config.resolve import budget_of, exceeds_budget, steps_text
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ConfigError, ReverieError, RunError
@@ -141,7 +141,10 @@ class Execution:
     def _introduce(self, session: Session, notes: tuple[str, ...]) -> None:
         config, done = self.config, session.counters.progress(self.budget)
         where = f" from {self.budget.place(done)}" if done else ""
-        self.console.say(f"{self.folder.path}: {config.env.id} with {config.algorithm.kind}, seed {config.seed}{where}")
+        total = f", {steps_text(config.phases)}" if exceeds_budget(config.phases) else ""
+        self.console.say(
+            f"{self.folder.path}: {config.env.id} with {config.algorithm.kind}, seed {config.seed}{where}{total}"
+        )
         for note in notes:
             self.console.say(note)
         self.folder.write_status(state="running", final_score=None)  # of an earlier end, if the run goes on

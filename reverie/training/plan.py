@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from reverie.config.resolve import update_budget
+from reverie.config.resolve import steps_text, update_budget
 from reverie.config.schema import RunConfig
 from reverie.core.counters import Budget
 from reverie.training.phases import Hook, Phase, flatten_phases
@@ -17,15 +17,16 @@ def make_plan(config: RunConfig) -> dict[str, Any]:
     return {
         "env": config.env.id, "algorithm": config.algorithm.kind, "seed": config.seed,
         "num_envs": config.env.num_envs, "vector": config.env.vector, "device": config.backend.device,
-        "threads": config.backend.threads, "env_steps": config.horizon_steps,
+        "threads": config.backend.threads, "env_steps": config.horizon_steps, "duration": steps_text(config.phases),
         "updates": update_budget(config.phases), "phases": phases,
     }  # fmt: skip
 
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
     """The plan as text."""
-    amounts = (Budget(counter).amount(plan[counter]) for counter in ("env_steps", "updates") if plan[counter])
-    facts = [f"{plan['num_envs']} envs ({plan['vector']})", plan["device"], f"{plan['threads']} thread(s)", *amounts]
+    amounts = (plan["duration"], Budget("updates").amount(plan["updates"]) if plan["updates"] else "")
+    facts = [f"{plan['num_envs']} envs ({plan['vector']})", plan["device"], f"{plan['threads']} thread(s)"]
+    facts += [amount for amount in amounts if amount]
     lines = [
         f"{plan['env']} with {plan['algorithm']}, seed {plan['seed']}",
         ", ".join(facts),

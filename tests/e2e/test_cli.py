@@ -142,6 +142,14 @@ def test_dry_run_trains_nothing(reverie: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_budget_that_whole_cycles_exceed_is_told(reverie: Command) -> None:
+    told = "about 64 env steps (10 rounded up to whole cycles)"
+    words = ("train", *SMALL, "--steps", "10", "preflight.probe=false", "evaluate.final_episodes=0")
+    assert told in reverie(*words, "--dry-run").out
+    first = " ".join(reverie(*words).err.split())
+    assert f"CartPole-v1 with ppo, seed 0, {told}" in first
+
+
 def test_a_budget_that_ends_before_the_first_update_is_told(reverie: Command, tmp_path: Path) -> None:
     words = ("train", "CartPole-v1:dqn", "env.vector=sync", "evaluate.final_episodes=0", "--steps", "100")
     told = "nothing will be learnt; if --steps cut them off, give more"

@@ -44,6 +44,27 @@ def test_the_horizon_is_the_unrolled_budget(toy_tree: Make) -> None:
     assert resolve_numbers(toy_tree("horizon_steps=5"))["horizon_steps"] == 5
 
 
+@pytest.mark.parametrize(
+    ("words", "every"),
+    [
+        (("phases.0.duration_steps=20000",), (1000, 0, 0)),
+        (("phases.0.duration_steps=null", "phases.0.duration_cycles=1000"), (0, 0, 50)),
+        (("phases.0.duration_steps=null", "phases.0.duration_cycles=1000", "checkpoint.every_steps=7"), (7, 0, 0)),
+        (("phases.0.duration_steps=null", "phases.0.duration_cycles=9", "checkpoint.every_cycles=3"), (0, 0, 3)),
+        (("phases.0.duration_steps=null", "phases.0.duration_updates=400"), (0, 20, 0)),
+    ],
+)
+def test_checkpoints_are_spread_over_the_budget(toy_tree: Make, words: tuple[str, ...], every: tuple[int, ...]) -> None:
+    saved = resolve_numbers(toy_tree(*words))["checkpoint"]
+    assert (saved["every_steps"], saved["every_updates"], saved["every_cycles"]) == every
+
+
+def test_a_resume_decides_nothing_about_checkpoints_again(toy_tree: Make) -> None:
+    once = resolve_numbers(loop_tree(toy_tree))
+    assert once["checkpoint"]["every_cycles"] == 1
+    assert resolve_numbers(once) == once
+
+
 def test_a_run_is_counted_in_env_steps_unless_it_only_learns(toy_tree: Make) -> None:
     def budget(tree: Tree) -> Budget:
         return budget_of(load_config(tree).phases)

@@ -31,7 +31,7 @@ def test_the_plan_as_text() -> None:
     lines = plan_lines(make_plan(checking_config(COLLECT, UNTIL, horizon_steps=3000)))
     assert lines == [
         "Reverie/Counting-v0 with tests.checking.CheckingAlgorithm, seed 0",
-        "3 envs (sync), cpu, 1 thread(s), 3,000 env steps",
+        "3 envs (sync), cpu, 1 thread(s), 1,000 env steps",
         "1. phase 0 (online): 1,000 env steps, about 84 cycles",
         "     collect  rows 12",
         "     update",
@@ -40,3 +40,11 @@ def test_the_plan_as_text() -> None:
         "     evaluate  episodes 2  every cycles 2",
         "     until evaluate/return_mean at least 3",
     ]
+
+
+def test_the_plan_states_what_whole_cycles_make_of_a_budget() -> None:
+    short = {**COLLECT, "hooks": [{"collect": {"rows": 300}}, {"collect": {"rows": 600}}, {"update": {}}]}
+    assert plan_lines(make_plan(checking_config(COLLECT, short)))[1].endswith(
+        "about 2,808 env steps (2,000 rounded up to whole cycles)"
+    )
+    assert plan_lines(make_plan(checking_config(COLLECT)))[1].endswith("thread(s), 1,000 env steps")
