@@ -111,6 +111,7 @@ class PPO(ActorCriticMemory):
     Config = PPOConfig
     hooks = ("update",)
     uses_memory = True
+    is_on_policy = True
     uses_microbatches = True
 
     def __init__(self, config: PPOConfig, specs: Specs, rng: np.random.Generator) -> None:

@@ -68,6 +68,7 @@ class Reinforce(ActorCriticMemory):
     Config = ReinforceConfig
     hooks = ("update",)
     uses_memory = True
+    is_on_policy = True
     uses_microbatches = True
 
     def __init__(self, config: ReinforceConfig, specs: Specs, rng: np.random.Generator) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from reverie.config.data_checks import check_order_of_data
+from reverie.config.data_checks import check_order_of_data, in_order
 from reverie.config.fields import networks_of
 from reverie.config.hook_checks import Findings, check_hook, check_interval, check_waits, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
@@ -27,7 +27,8 @@ KEPT = ("algorithm", "buffer", "normaliser", "episodes")
 def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) -> None:
     """Raise one ConfigError with everything that does not fit together."""
     findings = [
-        *_check_phases(config), *check_order_of_data(config), *_check_early_stop(config), *_check_priorities(config),
+        *_check_phases(config), *check_order_of_data(config), *_check_own_actions(config), *_check_early_stop(config),
+        *_check_priorities(config),
         *_check_memory(config), *_check_holdout(config), *_check_precision(config),
     ]  # fmt: skip
     if findings:
@@ -122,6 +123,10 @@ def _check_names(place: _Place, config: RunConfig) -> Findings:
 
 
 def _check_overrides(place: _Place, config: RunConfig) -> Findings:
+    for key in place.phase.overrides:
+        if key.split(".")[0] == "env" and not has_hook(place.phase, "collect"):
+            what = "no hook of this phase steps the env that it changes; evaluations play the run's own env"
+            yield f"{place.key}.overrides.{key}", what, "Remove it, or set it for the whole run."
     refused = [(key, reason) for key in place.phase.overrides if (reason := refusal(config, key))]
     for key, (what, fix) in refused:
         yield f"{place.key}.overrides.{key}", what, fix
@@ -142,6 +147,27 @@ def _check_until(place: _Place) -> Findings:
         yield key, f"no metric is called '{metric}'", fix
     elif not has_hook(place.phase, group):
         yield key, f"the phase has no hook '{group}' to record '{metric}'", f"Add the hook '{group}'."
+
+
+def _check_own_actions(config: RunConfig) -> Findings:
+    """What learns only from its own actions must not be given those of a controller."""
+    if not registry.declares("algorithm", config.algorithm.kind, "is_on_policy"):
+        return
+    filled: dict[str, tuple[str, Phase]] = {}
+    for key, phase in in_order(config.phases):
+        if phase.controller and has_hook(phase, "collect"):
+            filled[phase.buffer] = (key, phase)
+        if phase.buffer in filled and has_update(phase):
+            where, source = filled[phase.buffer]
+            what = (
+                f"{config.algorithm.kind} learns only from actions that it chose itself, but phase '{phase.name}' "
+                f"would learn from those of '{source.controller}'"
+            )
+            fix = "Remove the controller" if source is phase else f"Remove the phase '{source.name}'"
+            drop = "" if source is phase else f", or drop its rows: {where}.keep=[algorithm,normaliser,episodes]"
+            yield f"{where}.controller", what, f"{fix}{drop}."
+        if has_update(phase) or "buffer" not in phase.keep:
+            filled.pop(phase.buffer, None)
 
 
 def _check_holdout(config: RunConfig) -> Findings:

@@ -18,7 +18,7 @@ def check_order_of_data(config: RunConfig) -> Findings:
     findings: dict[str, tuple[str, str]] = {}
     most = {name: inf if getattr(buffer, "source", None) else 0.0 for name, buffer in config.buffers.items()}
     filling: dict[str, str] = {}
-    for key, phase in _in_order(config.phases):
+    for key, phase in in_order(config.phases):
         rows = most.get(phase.buffer, 0.0)
         needed = getattr(config.buffers.get(phase.buffer), "min_rows", 1)
         for index, hook in enumerate(phase.hooks):
@@ -45,14 +45,14 @@ def check_order_of_data(config: RunConfig) -> Findings:
         yield key, what, fix
 
 
-def _in_order(phases: tuple[Phase, ...], prefix: str = "phases") -> Iterator[tuple[str, Phase]]:
+def in_order(phases: tuple[Phase, ...], prefix: str = "phases") -> Iterator[tuple[str, Phase]]:
     """Phases with their keys as they run, loops unrolled."""
     for index, phase in enumerate(phases):
         key = f"{prefix}.{index}"
         if not phase.phases:
             yield key, phase
         for _ in range(phase.repeat):
-            yield from _in_order(phase.phases, f"{key}.phases")
+            yield from in_order(phase.phases, f"{key}.phases")
 
 
 def _most_rows(phase: Phase, num_envs: int) -> float:

@@ -30,6 +30,8 @@ class Algorithm(Stateful, Protocol):
       phase's controller overrides the action, and may change the algorithm's state.
     * ``carry`` is the memory within an episode, one entry per env. It comes back from a checkpoint as numpy.
     * Hyperparameters are read from ``self.config`` at each call: a phase may replace it.
+    * Optional: ``is_on_policy = True`` if it must learn from actions that it chose itself; then no rows of a phase's
+      controller may reach its updates.
     * Optional: ``held_out_metrics(hook, batch, clock, rng) -> metrics`` judges a batch that was kept from training, as
       the hook would learn from it, and changes nothing.
     * Optional: ``extras_of(config) -> Row``, a static method that gives examples (1, ...) of what ``act`` keeps with

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from reverie.config.hook_checks import has_update
 from reverie.config.schema import RunConfig
 from reverie.core.specs import Specs
 from reverie.core.types import Row, State
@@ -32,11 +33,17 @@ def buffer_bytes(config: RunConfig, specs: Specs, measured: Measured) -> Forecas
 
 
 def _rows_per_cycle(buffer: str, config: RunConfig, specs: Specs) -> int:
-    """The most that any phase collects into a buffer before it is read."""
-    phases = [phase for phase in flatten_phases(config.phases) if phase.buffer == buffer]
+    """The most that is collected into a buffer before it is read: in one cycle, or in phases that never read it."""
     longest = (specs.max_episode_steps or 1000) + 1
-    hooks = [hook for phase in phases for hook in _hooks(phase, "collect")]
-    return max((hook.rows or (hook.episodes or 0) * longest for hook in hooks), default=0)
+    most = unread = 0
+    for phase in (phase for phase in flatten_phases(config.phases) if phase.buffer == buffer):
+        rows = sum(hook.rows or (hook.episodes or 0) * longest for hook in _hooks(phase, "collect"))
+        is_read = has_update(phase)
+        steps = phase.duration_steps or 0
+        unread += rows if is_read or not rows else rows * (phase.duration_cycles or -(-steps // rows) or 1)
+        most = max(most, unread)
+        unread = 0 if is_read or "buffer" not in phase.keep else unread
+    return most
 
 
 def disk_bytes(config: RunConfig, algorithm: State, policy: State, buffers: Forecast) -> int:

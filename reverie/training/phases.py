@@ -105,7 +105,8 @@ class Phase(Config):
     keep: tuple[str, ...] = ("algorithm", "buffer", "normaliser", "episodes")
     """What passes on to the next phase; the rest starts afresh."""
     overrides: dict[str, Any] = Field(default_factory=dict)
-    """Settings that hold during this phase only, as dotted keys (algorithm.learning_rate: 1e-4)."""
+    """Settings that hold during this phase only, as dotted keys (algorithm.learning_rate: 1e-4). Those of the env are
+    for collecting: evaluations always play the run's own env."""
     repeat: int = Field(1, ge=1)
     """How often the inner phases run."""
     phases: tuple[Phase, ...] = ()

@@ -14,6 +14,7 @@ from reverie.config.tree import Tree
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
 from reverie.training.phases import Phase
+from tests.unit.config.toy import ToyAlgorithm
 
 Make = Callable[..., Tree]
 COLLECT: dict[str, Any] = {"collect": {"rows": 64}}
@@ -23,7 +24,7 @@ def phase(*hooks: Any, **values: Any) -> dict[str, Any]:
     """An online phase of 100 steps, unless told otherwise."""
     if not any(key.startswith("duration") for key in values):
         values["duration_steps"] = 100
-    return {"name": "p", "hooks": list(hooks), **values}
+    return {"name": "p", **values, "hooks": list(hooks)}
 
 
 def findings(tree: Tree) -> list[str]:
@@ -171,6 +172,55 @@ def test_a_problem_names_its_key_and_its_fix(toy_tree: Make, broken: Any, key: s
     assert line.startswith(f"phases.0.{key}" if key else "phases.0:")
     assert what in line
     assert fix in line
+
+
+def test_an_env_that_nobody_steps_is_not_overridden(toy_tree: Make) -> None:
+    look = phase({"evaluate": {"episodes": 1}}, type="eval_only", duration_cycles=1, overrides={"env.kwargs": {"a": 1}})
+    (line,) = findings({**toy_tree(), "phases": [phase(COLLECT), look]})
+    assert line.startswith("phases.1.overrides.env.kwargs: no hook of this phase steps the env")
+    assert "for the whole run" in line
+
+
+RANDOM = phase(COLLECT, name="prefill", controller="random")
+LEARN = phase(COLLECT, "update", name="learn")
+DROPPED = {**RANDOM, "keep": ["algorithm", "normaliser", "episodes"]}
+
+
+@pytest.mark.parametrize(
+    ("phases", "key", "fix"),
+    [
+        ([RANDOM, LEARN], "phases.0", "Remove the phase 'prefill', or drop its rows: phases.0.keep="),
+        ([RANDOM, phase(COLLECT), LEARN, LEARN], "phases.0", "Remove the phase 'prefill'"),
+        ([LEARN, {**LEARN, "controller": "random"}], "phases.1", "Remove the controller."),
+        ([{"name": "loop", "repeat": 2, "phases": [LEARN, RANDOM]}], "phases.0.phases.1", "Remove the phase"),
+    ],
+)
+def test_what_learns_from_its_own_actions_is_not_given_others(
+    toy_tree: Make, monkeypatch: pytest.MonkeyPatch, phases: list[Any], key: str, fix: str
+) -> None:
+    assert findings({**toy_tree(), "phases": phases}) == []
+    monkeypatch.setattr(ToyAlgorithm, "is_on_policy", True, raising=False)
+    (line,) = findings({**toy_tree(), "phases": phases})
+    assert line.startswith(f"{key}.controller: toy learns only from actions that it chose itself")
+    assert "those of 'random'" in line
+    assert fix in line
+
+
+@pytest.mark.parametrize("phases", [[DROPPED, LEARN], [{**RANDOM, "buffer": "other"}, LEARN], [LEARN, RANDOM]])
+def test_rows_of_a_controller_that_are_not_learnt_from_pass(
+    toy_tree: Make, monkeypatch: pytest.MonkeyPatch, phases: list[Any]
+) -> None:
+    monkeypatch.setattr(ToyAlgorithm, "is_on_policy", True, raising=False)
+    buffers = {"main": {"kind": "toy_buffer"}, "other": {"kind": "toy_buffer"}}
+    assert findings({**toy_tree(), "phases": phases, "buffers": buffers}) == []
+
+
+@pytest.mark.parametrize("variant", ["ppo", "reinforce"])
+def test_on_policy_algorithms_say_so(variant: str) -> None:
+    prefill = "{name: prefill, controller: random, hooks: [{collect: {rows: 64}}], duration_steps: 100}"
+    learn = "{name: learn, hooks: [{collect: {rows: 64}}, update], duration_steps: 100}"
+    with pytest.raises(ConfigError, match=f"{variant} learns only from actions that it chose itself"):
+        make_config(f"CartPole-v1:{variant}", [f"phases=[{prefill}, {learn}]"])
 
 
 @pytest.mark.parametrize(

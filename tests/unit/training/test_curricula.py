@@ -121,6 +121,14 @@ def test_a_phase_changes_the_env_and_the_next_one_changes_it_back() -> None:
         assert set(lengths[back:]) == {5}
 
 
+def test_evaluations_play_the_env_of_the_run_whatever_a_phase_changes() -> None:
+    hooks = [*LEARN["hooks"], {"evaluate": {"episodes": 3}}]
+    short = {**LEARN, "hooks": hooks, "overrides": {"env.kwargs": {"length": 2}}}
+    with finished(checking_config(short, env={"kwargs": {"length": 5}})) as run:
+        assert {score["length"] for score in run.scores} == {2}
+        assert run.values("evaluate/length_mean") == [5, 5]
+
+
 def episodes_played(run: Run) -> list[tuple[int, ...]]:
     rows = run.session.buffers["main"].state()["rows"]
     return [tuple(names) for names in rows["obs"][rows["is_first"]][:, :1].astype(int).tolist()]

@@ -168,6 +168,20 @@ def test_extras_and_annotations_count() -> None:
     assert buffer_bytes(config, specs, more).memory - plain >= 1000 * 128
 
 
+def test_rollouts_that_no_phase_reads_are_counted_whole() -> None:
+    gather = "{name: gather, hooks: [{collect: {rows: 16}}], duration_steps: 1600}"
+    learn = "{name: learn, hooks: [{collect: {rows: 16}}, update], duration_steps: 160}"
+
+    def memory(*phases: str) -> int:
+        config = config_of((*PPO[:3], f"phases=[{', '.join(phases)}]"))
+        return buffer_bytes(config, make_specs(config.env), Measured()).memory
+
+    assert memory(gather) == 100 * memory(learn)
+    assert memory(gather, learn) == 101 * memory(learn)
+    assert memory(gather.replace("duration_steps: 1600", "duration_cycles: 7"), learn) == 8 * memory(learn)
+    assert memory(gather.replace("}}]", "}}], keep: [algorithm]"), learn, learn) == 100 * memory(learn)
+
+
 def test_disk_counts_what_is_kept_at_the_same_time() -> None:
     config = config_of((*PPO, "checkpoint.keep_last=4", "checkpoint.keep_every_steps=10_000"), steps=100_000)
     weights = {"a": {"b": np.zeros(1000, np.float32)}, "steps": 3}
