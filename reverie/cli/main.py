@@ -45,6 +45,8 @@ def run() -> None:
     except ReverieError as error:
         show_error(error)
         sys.exit(error.exit_code)
+    finally:
+        _let_go_of_closed_streams()
 
 
 def show_error(error: ReverieError) -> None:
@@ -53,3 +55,12 @@ def show_error(error: ReverieError) -> None:
     screen.print(error.message, markup=False)
     if error.fix:
         screen.print(error.fix, markup=False, style="dim")
+
+
+def _let_go_of_closed_streams() -> None:
+    """Python ends with exit code 120 if what was printed last cannot be written, as into a closed terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

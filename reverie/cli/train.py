@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ class Order:
     runs_dir: Path
     quiet: bool
     as_json: bool
-    aloud: bool
+    channel: int | None
     init_from: str | None
     init_pattern: str
 
@@ -51,7 +52,7 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would happen and stop.")] = False,
     trust: Trust = False,
     as_json: Json = False,
-    aloud: Annotated[bool, typer.Option(hidden=True, help="With --json: still tell on stderr how it goes.")] = False,
+    channel: Annotated[int | None, typer.Option(hidden=True, help="The socket that the result goes to.")] = None,
 ) -> None:
     """Train an agent and keep everything about it in a run folder.
 
@@ -63,7 +64,7 @@ def train(
     words = [*(words or []), *([] if debug is None else [f"debug={str(debug).lower()}"])]
     words = _with_sweep(words) if resume is None else words
     seeds = _parse_seeds(seed)
-    order = Order(spec, words, steps, runs_dir, quiet, as_json, aloud, init_from, init_pattern)
+    order = Order(spec, words, steps, runs_dir, quiet, as_json, channel, init_from, init_pattern)
     if dry_run:
         _show_plan(spec, words, [*seeds] or [None], steps, as_json)
     elif resume is not None:
@@ -76,12 +77,18 @@ def train(
 
 def _train_one(order: Order, seed: int | None) -> None:
     from reverie import api
+    from reverie.cli.channel import Parent
 
+    parent = None if order.channel is None else Parent(order.channel)
     run = api.train(
         order.spec, *order.words, seed=seed, steps=order.steps, runs_dir=order.runs_dir, init_from=order.init_from,
-        init_pattern=order.init_pattern, quiet=order.quiet or (order.as_json and not order.aloud),
+        init_pattern=order.init_pattern, quiet=order.quiet or order.as_json,
     )  # fmt: skip
-    print_result({"run": run.name, "path": str(run.path), **run.status}, order.as_json)
+    result = {"run": run.name, "path": str(run.path), **run.status}
+    if parent is not None:
+        parent.send(result)
+    else:
+        print_result(result, order.as_json)
     raise typer.Exit(run.exit_code)
 
 
@@ -126,7 +133,7 @@ def _command(order: Order) -> list[str]:
     options = {"--steps": order.steps, "--init-from": order.init_from, "--init-pattern": order.init_pattern}
     given = [word for option, value in options.items() if value is not None for word in (option, str(value))]
     command = [sys.executable, "-m", "reverie", "train", order.spec, *order.words]
-    return [*command, "--runs-dir", str(order.runs_dir), *given, "--json"]
+    return [*command, "--runs-dir", str(order.runs_dir), *given]
 
 
 def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int | None, as_json: bool) -> None:
@@ -151,14 +158,17 @@ def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int 
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
+    """Print how a run ended; a terminal that was closed changes nothing about that."""
+    with suppress(OSError):
+        typer.echo(json.dumps(result) if as_json else _result_line(result))
+
+
+def _result_line(result: dict[str, Any]) -> str:
     from reverie.log.rules import format_number
 
     scores = {word: result.get(f"{word}_score") for word in ("best", "final")}
     told = "".join(f"  {word} {format_number(score, 1)}" for word, score in scores.items() if score is not None)
-    typer.echo(f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{told}")
+    return f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{told}"
 
 
 def _with_sweep(words: list[str]) -> list[str]:

@@ -194,6 +194,7 @@ def _continue_elsewhere(brief: dict[str, Any], seed: int, states: list[State]) -
             input=json.dumps({"env": brief, "seed": seed, "states": coded}),
             capture_output=True,
             text=True,
+            errors="replace",  # envs print whatever they like
             env=environment,
             timeout=_TIMEOUT_SECONDS,
         )

@@ -24,6 +24,7 @@ import safetensors.numpy
 
 from reverie.core import registry
 from reverie.core.errors import ConfigError, ReverieError
+from reverie.core.signals import STOP_SIGNALS
 from reverie.core.specs import Specs, read_specs
 from reverie.core.types import Row, State
 from reverie.envs.config import EnvConfig
@@ -230,7 +231,8 @@ def serve(channel: socket.socket, memory_file: int) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in STOP_SIGNALS:  # they often go to a whole group of processes, and are the parent's to handle
+        signal.signal(number, signal.SIG_IGN)
     try:
         serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
     except (EOFError, ConnectionError):

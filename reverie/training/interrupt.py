@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to stop at the next sensible moment; a second one of either stops it at once."""
+"""One policy for all signals that ask a run to stop: it finishes its hook, saves and ends with 128 + the signal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from reverie.core.signals import EXIT_OFFSET, STOP_SIGNALS, URGENT_SIGNALS
+
 
 class StopRequest:
-    """Remembers which signal asked for a stop."""
+    """Remembers which signals asked for a stop."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        """The first one."""
+        self.received: list[signal.Signals] = []
 
     def __call__(self) -> bool:
         return self.signal is not None
@@ -21,13 +25,14 @@ class StopRequest:
     @property
     def exit_code(self) -> int:
         """What shells expect of a program that a signal ended."""
-        return 128 + self.signal if self.signal is not None else 0
+        return EXIT_OFFSET + self.signal if self.signal is not None else 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        is_second = self.signal is not None
-        self.signal = signal.Signals(number)
+        is_second = number in URGENT_SIGNALS and any(before in URGENT_SIGNALS for before in self.received)
+        self.received.append(signal.Signals(number))
+        self.signal = self.received[0]
         if is_second:
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(self.exit_code)
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(EXIT_OFFSET + number)
 
 
 @contextmanager
@@ -37,9 +42,14 @@ def catch_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    previous = {number: signal.signal(number, request.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, request.handle) for number in STOP_SIGNALS if not _is_under_nohup(number)}
     try:
         yield request
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _is_under_nohup(number: signal.Signals) -> bool:
+    """Whether the user asked for a run that goes on when the terminal is closed."""
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN

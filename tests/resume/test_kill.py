@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
+import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +108,33 @@ def test_a_signal_finishes_the_hook_and_saves(number: signal.Signals, words: tup
     assert api.find(str(run)).status["state"] == "stopped"
     assert api.resume(str(run)).state == "finished"
     assert_equal_runs(run, train(words, tmp_path / "calm", 3000))
+
+
+def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    words = (*PPO, "--steps", "100000", "--seed", "1", "--runs-dir", str(tmp_path))
+    command = [sys.executable, "-c", ON_A_TERMINAL, "train", *words]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as process:
+        os.close(theirs)
+        watch_until_saved(ours, tmp_path)
+        os.close(ours)
+    assert process.returncode == 128 + signal.SIGHUP
+    run = api.find("@last", tmp_path)
+    assert run.state == "stopped"
+    assert "Stopped and saved at env step" in (run.path / "run.log").read_text()
+
+
+ON_A_TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # closing this terminal sends SIGHUP, as to what a shell runs
+sys.argv[0] = "reverie"
+from reverie.__main__ import main
+main()
+"""
+
+
+def watch_until_saved(terminal: int, runs_dir: Path) -> None:
+    """Read what is shown until the first checkpoint is there."""
+    while not list(runs_dir.glob("*/checkpoints/latest.json")):
+        if select.select([terminal], [], [], 0.01)[0]:
+            os.read(terminal, 1 << 16)

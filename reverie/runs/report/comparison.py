@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reverie.core.wording import count
 from reverie.runs.report.charts import Chart, Line, legend_mark
 from reverie.runs.report.elements import Cell, Link, figure, folded, page, section, table
 from reverie.runs.report.gather import RunData
@@ -11,7 +12,7 @@ from reverie.runs.report.groups import Comparison, Group, different_settings
 from reverie.runs.report.scoring import improvement_rows, score_rows, shared_rows
 from reverie.runs.report.sections import problem_box, relative_link
 from reverie.runs.report.settings import show_value
-from reverie.runs.report.wording import count, escape, score, short_number, title
+from reverie.runs.report.wording import escape, score, short_number, title
 
 MOST_GROUPS = 8
 """More curves than this in one chart tell nobody anything."""

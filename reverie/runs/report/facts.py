@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from reverie.config.secrets import hide_in_word
+from reverie.core.wording import count
 from reverie.runs.report.files import as_number
 from reverie.runs.report.gather import RunData
 from reverie.runs.report.records import Value, importance
 from reverie.runs.report.series import Series
 from reverie.runs.report.settings import show_value
-from reverie.runs.report.wording import clean, count, duration, moment, score, whole
+from reverie.runs.report.wording import clean, duration, moment, score, whole
 
 MOST_DRAWN = 12
 MOST_LISTED = 500

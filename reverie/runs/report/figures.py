@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from reverie.core.wording import count
 from reverie.runs.report.charts import Chart, Line, line_of, smoothed
 from reverie.runs.report.elements import figure, small_figure
 from reverie.runs.report.facts import shown_metrics
 from reverie.runs.report.gather import RunData
 from reverie.runs.report.records import Evaluation
-from reverie.runs.report.wording import count, number, score, short_number, whole
+from reverie.runs.report.wording import number, score, short_number, whole
 
 
 def learning_figures(run: RunData) -> str:

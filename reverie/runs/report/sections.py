@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from reverie.core.wording import count
 from reverie.runs.report.elements import folded, section, table
 from reverie.runs.report.facts import PART_NAMES, other_metrics, time_parts
 from reverie.runs.report.figures import metric_figures, speed_figure
 from reverie.runs.report.gather import RunData, Video
 from reverie.runs.report.settings import show_value
-from reverie.runs.report.wording import count, duration, escape, number, percent, whole
+from reverie.runs.report.wording import duration, escape, number, percent, whole
 
 LEVELS = ("warning", "error")
 

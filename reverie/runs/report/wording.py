@@ -91,10 +91,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
 
 
-def count(amount: int, noun: str) -> str:
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
-
-
 ALGORITHMS = {"ppo": "PPO", "dqn": "DQN", "sac": "SAC", "reinforce": "REINFORCE", "qlearning": "Q-learning"}
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.rng import derive_seed
+from reverie.core.signals import STOP_SIGNALS
 from reverie.envs import process
 from reverie.envs.config import EnvConfig
 from reverie.envs.dummy import EPISODE, STEP, episode_name, read_counting
@@ -207,11 +208,13 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     assert all(_is_gone(pid) for pid in pids)
 
 
-def test_workers_ignore_an_interrupt(make: Make) -> None:
+def test_workers_leave_signals_to_their_parent(make: Make) -> None:
+    """Terminals, batch systems and supervisors send them to the whole group."""
     vector = make("CartPole-v1", 2, 2)
     vector.reset()
     for pid in vector.worker_pids:
-        os.kill(pid, signal.SIGINT)
+        for number in STOP_SIGNALS:
+            os.kill(pid, number)
     assert np.isfinite(vector.step(_zeros(vector))["obs"]).all()
     assert vector.crashes == 0
 

@@ -1,0 +1,8 @@
+"""Words that messages of all parts share."""
+
+from __future__ import annotations
+
+
+def count(amount: int, noun: str, plural: str = "") -> str:
+    """``1 run``, ``2 runs``; ``plural`` is for nouns that do not just take an s."""
+    return f"{amount:,} {noun if amount == 1 else plural or noun + 's'}"
