@@ -9,11 +9,15 @@ from pathlib import Path
 
 from reverie.log.machine import machine_memory
 
-_LIMITS = (
-    # the most that the container may take, and what it takes; version 2 of control groups, then version 1
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+_GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
+"""Where version 2 and version 1 of control groups tell what a container may take."""
+_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+_RECLAIMABLE = (
+    ("active_file", "inactive_file", "slab_reclaimable"),
+    ("total_active_file", "total_inactive_file"),
 )
+"""Lines of memory.stat that count as used, but are given back as soon as somebody needs them: mostly files that were
+read or written once, such as datasets and checkpoints."""
 
 DEBUGGERS = ("pydevd", "wingdb", "thonny")
 """Parts of the names of modules that trace for debuggers; the first is that of PyCharm and VS Code."""
@@ -66,9 +70,19 @@ def _physical(name: str) -> int | None:
 
 
 def _container_memory() -> list[tuple[int, int]]:
-    for limit, used in _LIMITS:
+    """The most that the container may take, and what it takes and would not give back."""
+    for folder, (limit, used), reclaimable in zip(_GROUPS, _FILES, _RECLAIMABLE, strict=True):
         try:
-            return [(int(limit.read_text()), int(used.read_text()))]
+            most, taken = (int((folder / name).read_text()) for name in (limit, used))
         except (OSError, ValueError):  # no such group, or "max": no limit
             continue
+        return [(most, max(0, taken - _reclaimable_memory(folder / "memory.stat", reclaimable)))]
     return []
+
+
+def _reclaimable_memory(path: Path, names: tuple[str, ...]) -> int:
+    try:
+        pairs = [line.split() for line in path.read_text().splitlines()]
+        return sum(int(number) for name, number in pairs if name in names)
+    except (OSError, ValueError):
+        return 0

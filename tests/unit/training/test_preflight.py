@@ -381,11 +381,37 @@ def test_sizes_for_people() -> None:
     ]  # fmt: skip
 
 
-def test_a_container_limit_counts_as_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit, used = tmp_path / "max", tmp_path / "current"
-    monkeypatch.setattr(machine, "_LIMITS", ((limit, used),))
-    limit.write_text("1000\n"), used.write_text("400\n")
-    assert machine.total_memory() == 1000
-    assert machine.free_memory() == 600
-    limit.write_text("max\n")
+@pytest.mark.parametrize("version", [2, 1])
+def test_a_container_limit_counts_as_the_machine(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (limit, used), there = CONTAINER_FILES[version], tmp_path / str(version)
+    there.mkdir()
+    monkeypatch.setattr(machine, "_GROUPS", (tmp_path / "2", tmp_path / "1"))
+    (there / limit).write_text("1000\n"), (there / used).write_text("700\n")
+    assert (machine.total_memory(), machine.free_memory()) == (1000, 300)
+    (there / limit).write_text("max\n")
     assert (machine.total_memory() or 0) > 1000
+
+
+CONTAINER_FILES = {
+    2: ("memory.max", "memory.current"), 1: ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "stat", "free"),
+    [
+        (2, "anon 300\nfile 350\nactive_file 100\ninactive_file 200\nslab_reclaimable 50\nshmem 50\n", 650),
+        (1, "inactive_file 1\ntotal_rss 300\ntotal_active_file 100\ntotal_inactive_file 200\n", 600),
+        (2, "active_file 9000\n", 1000),
+        (2, "not what it should be\n", 300),
+    ],
+)
+def test_files_that_the_system_keeps_in_memory_are_free(
+    version: int, stat: str, free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, used = CONTAINER_FILES[version]
+    monkeypatch.setattr(machine, "_GROUPS", (tmp_path / "2", tmp_path / "1"))
+    (tmp_path / str(version)).mkdir()
+    for name, text in ((limit, "1000\n"), (used, "700\n"), ("memory.stat", stat)):
+        (tmp_path / str(version) / name).write_text(text)
+    assert machine.free_memory() == free
