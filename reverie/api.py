@@ -161,7 +161,7 @@ def resume(
     folder = RunFolder(find_run(name, Path(runs_dir)))
     if not trust:
         refuse_links(folder.path)
-    with trusting(trust):
+    with trusting(trust, folder.path, overrides):
         try:
             execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
         except OutOfMemoryError as error:
@@ -182,14 +182,14 @@ def verify(
     from reverie.runs.verify import verify_run
 
     folder = RunFolder(find_run(name, Path(runs_dir)))
-    with trusting(trust), quiet_progress(quiet):
+    with trusting(trust, folder.path), quiet_progress(quiet):
         return list(verify_run(folder, segments))
 
 
 def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "runs", trust: bool = False) -> Agent:
     """The trained policy of a run: ``load("@last").act(observation)``.
 
-    ``trust`` allows a run to import code of its own (your env or network class, named by a dotted path).
+    ``trust`` lets a run that was not made here import code of its own (an env or network class by its dotted path).
     """
     from reverie.agent import Agent
     from reverie.envs.config import EnvConfig
@@ -199,7 +199,7 @@ def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "run
     from reverie.runs.policies import load_policy
 
     path = find_run(name, Path(runs_dir))
-    with trusting(trust):
+    with trusting(trust, path):
         policy, about = load_policy(path, which)
         env = make_env(EnvConfig.model_validate(about["env"]))
     env.close()
@@ -228,7 +228,7 @@ def evaluate(
     from reverie.runs.policies import load_any_policy, policy_folder
 
     path = find_run(name, Path(runs_dir))
-    with trusting(trust), quiet_progress(quiet):
+    with trusting(trust, path), quiet_progress(quiet):
         policy, about = load_any_policy(path, which)
         is_kept = which in ("best", "final")  # whichever there is, if only one
         found = policy_folder(path, which).name.partition("-")[0] if is_kept else str(about["env_steps"])
@@ -263,7 +263,7 @@ def record(
     path = choose_path(run / "videos", f"record-{which}", Path(out) if out else None, gif)
     if out is None and not trust:
         refuse_links(run)
-    with trusting(trust), quiet_progress(quiet):
+    with trusting(trust, run), quiet_progress(quiet):
         cast = Cast.of_run(run, which, seed, sample)
         return record_file(cast, path, episodes, fps, max_frames)
 
@@ -292,7 +292,7 @@ def foresee(
     run = find_run(name, Path(runs_dir))
     if out is None and not trust:
         refuse_links(run)
-    with trusting(trust), quiet_progress(quiet):
+    with trusting(trust, run), quiet_progress(quiet):
         return foresee_run(run, Wanted(which, seed, steps, dreams, envs, Path(out) if out else None))
 
 
@@ -330,10 +330,12 @@ def export_data(
     from reverie.runs.datasets import export_dataset, export_run
     from reverie.runs.folder import find_run
 
-    with trusting(trust), quiet_progress(quiet):
-        if (Path(target) / DESCRIPTION).exists():
+    is_dataset = (Path(target) / DESCRIPTION).exists()
+    run = None if is_dataset else find_run(target, Path(runs_dir))
+    with trusting(trust, run), quiet_progress(quiet):
+        if run is None:
             return export_dataset(read_dataset(Path(target)), Path(out), form)
-        return export_run(find_run(target, Path(runs_dir)), Path(out), form, buffer)
+        return export_run(run, Path(out), form, buffer)
 
 
 def record_data(
@@ -357,8 +359,9 @@ def record_data(
     with quiet_progress(quiet):
         if random:
             return Player.of_chance(find_env_config(target)).record(episodes, seed, Path(out))
-        with trusting(trust):
-            return Player.of_run(find_run(target, Path(runs_dir)), which, sample).record(episodes, seed, Path(out))
+        run = find_run(target, Path(runs_dir))
+        with trusting(trust, run):
+            return Player.of_run(run, which, sample).record(episodes, seed, Path(out))
 
 
 def describe_data(source: str, quiet: bool = True) -> dict[str, Any]:
@@ -378,6 +381,12 @@ def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:
     return Run(path, RunFolder(path).status()["state"])
 
 
-def trusting(trust: bool) -> AbstractContextManager[None]:
-    """A block in which a run may import code of its own only if it is trusted."""
-    return nullcontext() if trust else registry.known_kinds_only()
+def trusting(trust: bool, run: Path | None = None, typed: Sequence[str] = ()) -> AbstractContextManager[None]:
+    """A block in which a run may import what it names if it is trusted or was made here, or what the user ``typed``."""
+    if trust:
+        return nullcontext()
+    from reverie.runs.trust import own_names
+
+    own = own_names(run) if run is not None else None
+    names = frozenset(word.partition("=")[2] for word in typed)
+    return registry.known_kinds_only(registry.Trust(names | (own or frozenset()), may_send=own is not None))

@@ -19,6 +19,7 @@ from reverie.runs.report import write as reports
 
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["REVERIE_CACHE"] = os.path.join(tempfile.gettempdir(), f"reverie-tests-{os.getuid()}")
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.environ["REVERIE_CACHE"], "config")
 
 REPORT_FINISHED = reports.report_finished
 EXTRAS = {

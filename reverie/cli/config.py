@@ -135,8 +135,10 @@ def _read_run(name: str, words: list[str], runs_dir: Path) -> Composed:
 
 
 def _read_side(name: str, runs_dir: Path) -> Tree:
+    from reverie import api
     from reverie.config.fields import fill_defaults
     from reverie.config.files import read_tree
+    from reverie.core.errors import ForeignCodeError
 
     if ":" in name and not name.startswith("@") and not Path(name).exists():
         from reverie.config.compose import compose
@@ -145,7 +147,13 @@ def _read_side(name: str, runs_dir: Path) -> Tree:
         return resolve_numbers(compose(name).tree)
     from reverie.runs.folder import find_run
 
-    return fill_defaults(read_tree(find_run(name, runs_dir) / "config.yaml"))
+    run = find_run(name, runs_dir)
+    tree = read_tree(run / "config.yaml")
+    try:
+        with api.trusting(False, run):
+            return fill_defaults(tree)
+    except ForeignCodeError:
+        return tree  # the defaults of a stranger's classes are not worth running their code
 
 
 def _value_table(tree: Tree, sources: dict[str, str]) -> Table:

@@ -28,7 +28,7 @@ RunsDir = Annotated[Path, typer.Option(help="Where run folders are kept.")]
 Steps = Annotated[
     int | None, typer.Option(parser=whole_number, metavar="NUMBER", help="Another budget in env steps, such as 1e5.")
 ]
-Trust = Annotated[bool, typer.Option("--trust", help="Let the run import code of its own (dotted paths).")]
+Trust = Annotated[bool, typer.Option("--trust", help="Let a run made elsewhere import its own code (dotted paths).")]
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[PRESET...] [KEY=VALUE...]", help="Presets, then single settings.")
 ]

@@ -56,11 +56,11 @@ def play(
         _play_by_hand(env, keys, seed or 0, episodes, fps)
         return
     _check_no_keys(keys, overrides if env is None else None)
-    with api.trusting(trust or env is not None):
+    run = Path() if env is not None else _find_run(target, runs_dir, trust)
+    with api.trusting(trust or env is not None, run):
         if env is not None:
             cast, folder, name = Cast.of_chance(env, seed), Path(), f"{env.id.replace('/', '-')}-random"
         else:
-            run = _find_run(target, runs_dir, trust)
             cast, folder, name = Cast.of_run(run, policy, seed, sample), run / "videos", f"play-{policy}"
         if has_screen() and out is None and not gif:
             _show(cast, episodes or WINDOW_EPISODES, fps)

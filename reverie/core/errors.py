@@ -26,6 +26,10 @@ class ConfigError(ReverieError):
     exit_code = 2
 
 
+class ForeignCodeError(ConfigError):
+    """A run that the user did not make asks for code outside of Reverie."""
+
+
 class RunError(ReverieError):
     """A run folder is missing, damaged, locked or not what was asked for."""
 

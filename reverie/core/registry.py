@@ -1,8 +1,8 @@
 """Which class stands behind a ``kind``. Classes are imported only when they are chosen.
 
 A kind is a name from the table below, a name added with :func:`register`, or the dotted path of a class of
-your own (``my_module.MyNetwork``). Dotted paths run foreign code, so loaders of other people's run folders
-switch them off with :func:`known_kinds_only`.
+your own (``my_module.MyNetwork``). Dotted paths run foreign code, so loaders of run folders switch them off with
+:func:`known_kinds_only`, but for those that the user is known to have chosen.
 """
 
 from __future__ import annotations
@@ -13,11 +13,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reverie.core.errors import ConfigError, nearest
+from reverie.core.errors import ConfigError, ForeignCodeError, nearest
 
+
+@dataclass(frozen=True)
+class Trust:
+    """What a config may do: import these names from outside of Reverie, or all, and send to servers that it names."""
+
+    names: frozenset[str] = frozenset()
+    may_send: bool = False
+    is_complete: bool = False
+
+
+EVERYTHING = Trust(may_send=True, is_complete=True)
 _TABLE: dict[str, dict[str, str]] = {
     "algorithm": {
         "dqn": "reverie.algos.dqn.DQN",
@@ -100,7 +112,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "time_limit": "reverie.envs.wrappers.TimeLimit",
     },
 }
-_foreign_allowed: ContextVar[bool] = ContextVar("foreign_allowed", default=True)
+_trust: ContextVar[Trust] = ContextVar("trust", default=EVERYTHING)
 _user_folder = ""
 
 
@@ -118,18 +130,18 @@ def kinds(group: str) -> list[str]:
 
 
 @contextmanager
-def known_kinds_only() -> Iterator[None]:
-    """Refuse dotted paths inside this block: nothing that a config names gets imported."""
-    token = _foreign_allowed.set(False)
+def known_kinds_only(but: Trust | None = None) -> Iterator[None]:
+    """Refuse dotted paths inside this block, but for trusted ones: nothing else that a config names gets imported."""
+    token = _trust.set(but or Trust())
     try:
         yield
     finally:
-        _foreign_allowed.reset(token)
+        _trust.reset(token)
 
 
-def allows_foreign() -> bool:
-    """Whether what a config names outside of Reverie may be used here."""
-    return _foreign_allowed.get()
+def is_own() -> bool:
+    """Whether the config in hand is the user's own, or is trusted as if it were."""
+    return _trust.get().may_send
 
 
 def load(group: str, kind: str) -> Any:
@@ -154,11 +166,12 @@ def kinds_with(group: str, trait: str) -> list[str]:
 
 
 def check_foreign(what: str, name: str) -> None:
-    """Refuse code that is not ours while :func:`known_kinds_only` holds."""
-    if not _foreign_allowed.get():
-        raise ConfigError(
-            f"This run names code outside of Reverie ({what} '{name}'), which is not imported unless you say so.",
-            "Add --trust if you know it; from Python, trust=True.",
+    """Refuse code that is not ours while :func:`known_kinds_only` holds, unless the name is trusted."""
+    trust = _trust.get()
+    if not trust.is_complete and name not in trust.names:
+        raise ForeignCodeError(
+            f"This run names code outside of Reverie ({what} '{name}') and was not made here, or was changed since.",
+            "If you know that code, add --trust; from Python, trust=True.",
         )
 
 

@@ -57,7 +57,7 @@ def explain_drawing(error: Exception) -> str:
     text = f"{type(error).__name__} {error}"
     if any(word in text for word in ("mujoco", "MUJOCO", "OpenGL", "GLFW", "glfw", "EGL", "gladLoadGL")):
         return "Without a screen, MuJoCo draws with MUJOCO_GL=egl (libegl1) or MUJOCO_GL=osmesa (libosmesa6)."
-    return "video.enabled=false leaves videos out."
+    return str(getattr(error, "fix", ""))
 
 
 def render_fps(env: gym.Env[Any, Any]) -> float:

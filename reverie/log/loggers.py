@@ -56,11 +56,12 @@ def sends_elsewhere(config: ComponentConfig) -> bool:
 
 
 def _kept_here(config: ComponentConfig, warn: Callable[[str], None]) -> ComponentConfig:
-    """A run folder must not make the machine talk to anybody: W&B of a run that exists stays offline unless trusted."""
-    if registry.allows_foreign() or not sends_elsewhere(config):
+    """A run folder must not make the machine talk to anybody: W&B of a stranger's run stays offline unless trusted."""
+    if registry.is_own() or not sends_elsewhere(config):
         return config
     warn(
-        "Nothing is sent to W&B: log.wandb of a run that exists counts only with --trust. `wandb sync` sends it later."
+        "Nothing is sent to W&B: this run was not made here, so log.wandb counts only with --trust. "
+        "`wandb sync` sends it later."
     )
     return config.model_copy(update={"mode": "offline"})
 

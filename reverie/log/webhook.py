@@ -91,8 +91,8 @@ def is_own(setting: str) -> bool:
 
 def make_webhook(setting: str, run: str, warn: Callable[[str], None]) -> WebhookSink | None:
     """The sink for ``monitor.webhook``; none where a stranger's config says where to post to."""
-    if not is_own(setting) and not registry.allows_foreign():
-        rule = f"monitor.webhook of a run that exists counts only with --trust, or as env:{OWN_NAMES}..."
+    if not is_own(setting) and not registry.is_own():
+        rule = f"this run was not made here, so monitor.webhook counts only with --trust, or as env:{OWN_NAMES}..."
         warn(f"Alerts are not posted: {rule}")
         return None
     return WebhookSink(read_address(setting), run, warn)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from reverie.core.errors import ReverieError
+from reverie.core.errors import ForeignCodeError, ReverieError
 from reverie.core.rng import derive_seed, make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Clock, Mode, Row, is_last
@@ -112,6 +112,8 @@ def film(actor: Actor, scene: Scene, open_sink: OpenSink, quiet: bool = False) -
     """Play and film the scene; ``open_sink`` is given the frames per second. VideoError says why it cannot be."""
     try:
         vector = SyncVector(scene.env, scene.seed, STREAM, 1, render_mode="rgb_array")
+    except ForeignCodeError:  # a matter of trust, not of drawing
+        raise
     except (ReverieError, ImportError) as error:
         reason = getattr(error, "message", str(error))
         raise VideoError(f"{scene.env.id} cannot be drawn: {reason}", explain_drawing(error)) from error

@@ -1,7 +1,7 @@
 """Run folders: where a run lives on disk, what it says about itself, and how people name it.
 
 ``runs/<env>-<variant>-s<seed>-<n>/`` holds config.yaml (rebuilds the run), manifest.json (who, where, with what),
-metrics.jsonl, scores.jsonl, machine.jsonl, run.log, status.json and the policies.
+metrics.jsonl, scores.jsonl, machine.jsonl, run.log, status.json and the policies. config.hmac says who made it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from reverie import processor
 from reverie.core.errors import RunError, nearest
 from reverie.runs.repository import CodeVersion
 from reverie.runs.storage import write_bytes
+from reverie.runs.trust import sign_config
 
 DEFAULT_RUNS_DIR = Path("runs")
 FORESIGHT, FORESIGHT_NUMBERS = "foresight", "foresight.json"
@@ -80,6 +81,7 @@ def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: 
     }  # fmt: skip
     with removed_if_unwritable(path):
         (path / "config.yaml").write_text(config_yaml, encoding="utf-8")
+        sign_config(path, config_yaml)
         if code.diff:  # the commit alone would not tell what was trained
             (path / "uncommitted.diff").write_text(code.diff, encoding="utf-8")
         write_json(path / "manifest.json", manifest)

@@ -6,18 +6,16 @@ from reverie.config.files import config_to_tree
 from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
 from reverie.config.tree import get, join_path, leaves
-from reverie.envs.make import is_dotted
 from reverie.log.loggers import sends_elsewhere
 from reverie.log.webhook import is_own
 from reverie.runs.folder import RunFolder
-
-NAMES_CODE = ("kind", "controller")
+from reverie.runs.trust import foreign_names, is_made_here
 
 
 def resume_command(folder: RunFolder, config: RunConfig) -> str:
     """``reverie resume <run>``, with ``--trust`` if the run would be refused without, or would keep to itself."""
-    needs_trust = names_foreign_code(config) or _would_send(config)
-    return f"reverie resume {folder.words}" + (" --trust" if needs_trust else "")
+    asks_for_trust = names_foreign_code(config) or _would_send(config)
+    return f"reverie resume {folder.words}" + (" --trust" if asks_for_trust and not is_made_here(folder.path) else "")
 
 
 def _would_send(config: RunConfig) -> bool:
@@ -27,16 +25,8 @@ def _would_send(config: RunConfig) -> bool:
 
 
 def names_foreign_code(config: RunConfig) -> bool:
-    """Whether a config names a class or an env outside of Reverie, in a component, a controller or a phase."""
-    for path, value in leaves(config_to_tree(config)):
-        key = join_path(path)
-        if not isinstance(value, str) or key.startswith("env.kwargs."):
-            continue
-        if key.endswith("env.id") and (":" in value or is_dotted(value)):
-            return True
-        if key.rpartition(".")[2] in NAMES_CODE and "." in value:
-            return True
-    return False
+    """Whether a config names a class or an env outside of Reverie."""
+    return bool(foreign_names(config_to_tree(config)))
 
 
 def twice_the_budget(config: RunConfig, done_steps: int) -> str:

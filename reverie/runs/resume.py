@@ -28,6 +28,7 @@ from reverie.runs.hints import spent_schedules
 from reverie.runs.history import BEGINNING, read_history
 from reverie.runs.lock import lock_run
 from reverie.runs.policies import PolicyShelf
+from reverie.runs.trust import sign_config
 from reverie.training.phases import Phase, flatten_phases
 
 MOST_MICROBATCHES = 64
@@ -257,4 +258,6 @@ def _record(folder: RunFolder, old: RunConfig, new: RunConfig, changes: list[Cha
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")
     if changes:
+        if registry.is_own():
+            sign_config(folder.path, config_to_yaml(old), config_to_yaml(new))
         write_text(folder.config_path, config_to_yaml(new))

@@ -186,5 +186,4 @@ class Videos:
     def _complain(self, error: Exception) -> None:
         text = error.message if isinstance(error, ReverieError) else f"{type(error).__name__}: {error}"
         self.say(f"No videos from here on; training is not affected. {text}")
-        if fix := getattr(error, "fix", ""):
-            self.say(fix)
+        self.say(getattr(error, "fix", "") or "video.enabled=false leaves videos out.")

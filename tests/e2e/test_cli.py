@@ -322,9 +322,19 @@ def test_code_of_strangers_is_not_loaded_unasked(reverie: Command, tmp_path: Pat
     (tmp_path / "own_cartpole.py").write_text(own)
     words = ("own_cartpole.Own:ppo", *SMALL[1:4], "env.max_episode_steps=20", "evaluate.final_episodes=1")
     assert reverie("train", *words, "--steps", "64", "--quiet").code == 0
-    refused = reverie("eval", "--episodes", "1")
-    assert refused.code == 2
-    assert "--trust" in refused.err
+    assert reverie("eval", "--episodes", "1").code == 0
+    (signature,) = tmp_path.glob("runs/*/config.hmac")
+    signature.unlink()  # as if the run had been made elsewhere
+    for command in (
+        ("eval", "--episodes", "1"),
+        ("record",),
+        ("play", "--gif"),
+        ("resume", "--steps", "500"),
+        ("verify",),
+    ):
+        refused = reverie(*command)
+        assert refused.code == 2
+        assert "add --trust" in refused.err
     assert reverie("eval", "--episodes", "1", "--trust").code == 0
     sys.modules.pop("own_cartpole")
 

@@ -24,6 +24,7 @@ from reverie.runs.hints import names_foreign_code, resume_command, spent_schedul
 from reverie.runs.lock import lock_run
 from reverie.runs.resume import change_config
 from reverie.runs.storage import read_tree, write_tree
+from reverie.runs.trust import FILE
 from tests.resume import damage
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, stopping_after, train
 
@@ -279,8 +280,9 @@ def test_a_shorter_budget_names_the_phases_that_are_left_out() -> None:
 def test_hints_name_trust_where_it_is_needed(run: Path, tmp_path: Path) -> None:
     with stopping_after(14):
         own = train(CHECKING, tmp_path, steps=300)
-    assert f"Go on with: reverie resume {RunFolder(own).words} --trust\n" in (own / "run.log").read_text()
+    assert f"Go on with: reverie resume {RunFolder(own).words}\n" in (own / "run.log").read_text()
     assert "--trust" not in (run / "run.log").read_text()
+    (own / FILE).unlink()  # as if it had been made elsewhere
     done = reverie("resume", str(own), "--trust")
     assert done.exit_code == 0
     assert f"reverie resume {RunFolder(own).words} --trust --steps" in reverie("resume", str(own), "--trust").stderr

@@ -7,14 +7,19 @@ import pickle
 import struct
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from reverie import api
+from reverie.cli.main import app
+from reverie.core import registry
 from reverie.core.errors import ReverieError
+from reverie.runs.trust import FILE, is_made_here, own_names
 from tests.resume import damage
 from tests.resume.pieces import CHECKING, PPO, stopping_after, train
 
@@ -225,16 +230,98 @@ def test_a_policy_that_names_foreign_code(
     assert not mark.exists()
 
 
-def test_own_code_is_loaded_on_trust(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def checking(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped run of the user's own that names a class outside of Reverie."""
     with stopping_after(14):
-        run = train(CHECKING, tmp_path, steps=300)
-    for command in COMMANDS.values():
-        with pytest.raises(ReverieError, match="--trust"):
-            command(run)
-    assert api.resume(str(run), trust=True).state == "finished"
-    assert api.verify(str(run), trust=True)[0].is_reproduced
-    assert api.evaluate(str(run), episodes=1, trust=True)["episodes"] == 1
-    assert api.load(str(run), trust=True).policy.specs.action.kind == "discrete"
+        return train(CHECKING, tmp_path_factory.mktemp("own"), steps=300)
+
+
+@pytest.fixture
+def own(checking: Path, tmp_path: Path) -> Path:
+    return damage.copy_run(checking, tmp_path)
+
+
+def test_own_runs_need_no_trust(own: Path) -> None:
+    assert api.verify(str(own))[0].is_reproduced
+    assert api.resume(str(own), "algorithm.kind=tests.checking.CheckingAlgorithm").state == "finished"
+    assert api.evaluate(str(own), episodes=1)["episodes"] == 1
+    assert api.load(str(own)).policy.specs.action.kind == "discrete"
+
+
+def test_a_resume_with_other_settings_signs_them(own: Path) -> None:
+    with stopping_after(3):
+        api.resume(str(own), "checkpoint.every_steps=50")
+    assert is_made_here(own)
+    assert own_names(own) == {"tests.checking.CheckingAlgorithm"}
+    assert api.resume(str(own)).state == "finished"
+
+
+def test_an_edited_config_needs_trust_and_is_signed_once_it_is_changed_on_trust(own: Path) -> None:
+    config = (own / "config.yaml").read_text()
+    (own / "config.yaml").write_text(config.replace("final_episodes: 2", "final_episodes: 3"))
+    for command in ("eval", "resume", "verify", "load"):
+        assert "add --trust" in refused(command, own)
+    with stopping_after(3):
+        api.resume(str(own), "checkpoint.every_steps=50", trust=True)
+    assert api.resume(str(own)).state == "finished"
+
+
+def test_a_strangers_run_needs_trust_each_time(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "elsewhere"))
+    for command in COMMANDS:
+        assert "add --trust" in refused(command, own)
+    for command in (lambda: api.record(str(own), out=tmp_path / "a.gif"), lambda: api.foresee(str(own))):
+        with pytest.raises(ReverieError, match="add --trust"):
+            command()
+    assert api.resume(str(own), trust=True).state == "finished"
+    assert api.evaluate(str(own), episodes=1, trust=True)["episodes"] == 1
+    assert "add --trust" in refused("eval", own)
+
+
+def test_a_resume_does_not_sign_what_a_stranger_wrote(run: Path, tmp_path: Path) -> None:
+    """Else a webhook of theirs would be the user's own from then on."""
+    (run / FILE).unlink()
+    with stopping_after(3):
+        api.resume(str(run), "checkpoint.every_steps=50")
+    assert not is_made_here(run)
+
+
+@pytest.mark.parametrize("command", READS_POLICY)
+def test_an_own_run_trusts_no_other_names_in_its_policies(
+    command: str, own: Path, evil_module: str, mark: Path
+) -> None:
+    for path in policies(own, "policy.json"):
+        text = path.read_text()
+        assert "tests.checking.CheckingAlgorithm" in text
+        path.write_text(text.replace("tests.checking.CheckingAlgorithm", "stranger_code.Agent"))
+    damage.reseal_policies(own)
+    assert "stranger_code.Agent" in refused(command, own)
+    assert not mark.exists()
+
+
+def test_own_runs_may_send(own: Path) -> None:
+    with api.trusting(False, own):
+        assert registry.is_own()
+    (own / FILE).unlink()
+    with api.trusting(False, own):
+        assert not registry.is_own()
+
+
+def test_names_that_the_user_types_are_trusted() -> None:
+    with api.trusting(False, typed=["algorithm.network.kind=collections.OrderedDict"]):
+        assert registry.load("network", "collections.OrderedDict") is OrderedDict
+        with pytest.raises(ReverieError, match="add --trust"):
+            registry.load("network", "collections.Counter")
+
+
+def test_a_strangers_config_is_shown_without_its_code(run: Path, evil_module: str, mark: Path) -> None:
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("kind: mlp", "kind: stranger_code.Network"))
+    done = CliRunner().invoke(app, ["config", "show", str(run)])
+    assert done.exit_code == 0
+    assert "stranger_code.Network" in done.stdout
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "run.log", "status.json", "checkpoints/latest.json"])

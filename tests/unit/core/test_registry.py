@@ -54,10 +54,19 @@ def test_a_missing_name_in_a_module_is_answered_with_near_ones() -> None:
 def test_foreign_code_is_refused_inside_the_block_only() -> None:
     with registry.known_kinds_only():
         assert registry.load("vector", "sync").__name__ == "SyncVector"
-        with pytest.raises(ConfigError, match="not imported unless you say so") as caught:
+        with pytest.raises(ConfigError, match="was not made here") as caught:
             registry.load("network", "collections.OrderedDict")
         assert "--trust" in caught.value.fix
     assert registry.load("network", "collections.OrderedDict") is OrderedDict
+
+
+def test_trusted_names_are_loaded_inside_the_block() -> None:
+    with registry.known_kinds_only(registry.Trust(frozenset({"collections.OrderedDict"}))):
+        assert registry.load("network", "collections.OrderedDict") is OrderedDict
+        assert not registry.is_own()
+        with pytest.raises(ConfigError, match=r"collections\.Counter"):
+            registry.load("network", "collections.Counter")
+    assert registry.is_own()
 
 
 def test_refusal_ends_when_the_block_raises() -> None:

@@ -1,0 +1,91 @@
+"""Careful reading of files that anyone may have written: regular files only, bounded, no links, nothing too deep.
+
+What cannot be used raises :class:`Unreadable`, a ValueError whose text follows "... cannot be read: ". A file that is
+missing or forbidden stays an OSError.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+LARGEST_DOCUMENT = 4 << 20
+"""Bytes of a JSON or YAML document; a config has a few thousand."""
+DEEPEST = 100
+"""Levels of lists and mappings inside each other."""
+LONGEST_NUMBER = 100
+"""Digits of a whole number: the state of a random generator has 39, and a float can hold 308."""
+
+
+class Unreadable(ValueError):
+    """A file that is not looked into, and why."""
+
+
+def open_file(path: Path, follow_links: bool = False) -> BinaryIO:
+    """A regular file, opened. A link could lead to a private file, and reading a pipe would never end."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Unreadable("it is a link to another place, which is not followed") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unreadable("it is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path, limit: int = LARGEST_DOCUMENT, follow_links: bool = False) -> bytes:
+    """The content of a file of at most ``limit`` bytes."""
+    with open_file(path, follow_links) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise Unreadable(f"it is larger than {limit >> 20} MB")
+    return data
+
+
+def read_text(path: Path, limit: int = LARGEST_DOCUMENT, follow_links: bool = False) -> str:
+    """The content of a text file."""
+    try:
+        return read_bytes(path, limit, follow_links).decode()
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start + 1} is {error.object[error.start]:#04x}"
+        raise Unreadable(f"it is not text in UTF-8, but perhaps a binary file ({place})") from error
+
+
+def read_json(path: Path, limit: int = LARGEST_DOCUMENT) -> Any:
+    """What a JSON file holds."""
+    return parse_json(read_bytes(path, limit))
+
+
+def parse_json(data: bytes) -> Any:
+    """What a JSON text holds; numbers and depths that no file of ours has are refused."""
+    try:
+        value = json.loads(data, parse_int=_parse_int)
+    except RecursionError as error:
+        raise Unreadable("it is nested too deeply") from error
+    if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deeper(value, DEEPEST):
+        raise Unreadable("it is nested too deeply")
+    return value
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:
+        raise Unreadable(f"it holds a number of {len(text):,} digits")
+    return int(text)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are nested deeper than this, found out without nesting calls."""
+    level = [value]
+    for _ in range(levels + 1):
+        containers = [node for node in level if isinstance(node, dict | list)]
+        if not containers:
+            return False
+        level = [item for node in containers for item in (node.values() if isinstance(node, dict) else node)]
+    return True
