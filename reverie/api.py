@@ -80,7 +80,7 @@ def compose_run(
     from reverie.training.machine import is_debugged
 
     words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
-    composed = compose(spec, words)
+    composed = compose(spec, words, steps)
     require_phases(composed, spec)
     prepare_debug(composed, is_debugged())
     if steps is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from reverie.config.fields import fill_defaults
 from reverie.config.presets import Preset, algorithm_names, find_in_folder, find_preset, take_variants, variant_names
+from reverie.config.sb3 import Translator, split_names
 from reverie.config.tree import (
     Path,
     Tree,
@@ -53,6 +54,18 @@ class Composed:
         for path, value in sorted(layer, key=_kinds_first):
             for target in self._expand(path, source):
                 self._assign(target, value, source)
+
+    def apply_overrides(self, layer: Assignments, source: str, steps: int | None = None) -> None:
+        """Lay the user's settings over the others; they may use names of Stable-Baselines3. ``steps``: the budget."""
+        pairs = list(layer)
+        kinds = [value for path, value in pairs if path in (("algorithm",), ("algorithm", "kind"))]
+        own, foreign = split_names(pairs, [get(self.tree, ("algorithm", "kind")), *kinds][-1])
+        self.apply(own, source)
+        if foreign:
+            keys = {join_path(numbered(self.tree, path)) for path, _ in own}
+            translator = Translator(lambda: fill_defaults(self.tree), foreign, keys, steps)
+            translator.translate(lambda found: self.apply(found, source))
+            self.notes += translator.notes
 
     def _assign(self, path: Path, value: Any, source: str) -> None:
         current = get(self.tree, path)
@@ -110,8 +123,11 @@ def _near_pattern(path: Path, known: Sequence[Path]) -> str:
     return nearest(path[-1], last)
 
 
-def compose(spec: str, presets_and_overrides: Sequence[str] = ()) -> Composed:
-    """Put a run's values together; :func:`reverie.config.validate.load_config` then checks them."""
+def compose(spec: str, presets_and_overrides: Sequence[str] = (), steps: int | None = None) -> Composed:
+    """Put a run's values together; :func:`reverie.config.validate.load_config` then checks them.
+
+    ``steps`` is the budget that the run will be given, for settings that are a part of it.
+    """
     env, variant = split_spec(spec)
     composed = Composed()
     presets = [find_preset(word) for word in presets_and_overrides if "=" not in word]
@@ -121,7 +137,7 @@ def compose(spec: str, presets_and_overrides: Sequence[str] = ()) -> Composed:
     for preset in presets:
         composed.apply(assignments(preset.body), preset.label)
     overrides = [word for word in presets_and_overrides if "=" in word]
-    composed.apply(override_assignments(overrides), COMMAND_LINE)
+    composed.apply_overrides(override_assignments(overrides), COMMAND_LINE, steps)
     written, composed.tree = composed.tree, fill_defaults(interpolate(fill_defaults(composed.tree)))
     known = {path: _source(path, composed.sources, written) for path, _ in leaves(composed.tree)}
     composed.sources = {join_path(path): source for path, source in known.items()}

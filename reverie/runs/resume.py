@@ -78,6 +78,7 @@ def _resume_locked(
     start, notes = choose_checkpoint(folder, checkpoint)
     if changes and steps is not None and start is not None:
         _check_budget(config, new_config, steps, start)
+    notes += override_notes(config, overrides, steps)
     notes += [f"Changed settings:\n{chr(10).join(map(str, changes))}"] if changes else []
     notes += [*_differences(folder, start), *spent_schedules(new_config)]
 
@@ -126,7 +127,7 @@ def change_config(config: RunConfig, overrides: list[str], steps: int | None) ->
     if not overrides and steps is None:
         return config, []
     composed = Composed(tree=config_to_tree(config))
-    composed.apply(override_assignments(overrides), COMMAND_LINE)
+    composed.apply_overrides(override_assignments(overrides), COMMAND_LINE, steps)
     _refuse_another_task(config, composed.tree)
     tree, sources = composed.tree, composed.sources
     if any("${" in word for word in overrides):  # references are the user's to write, not those of a run's file
@@ -137,6 +138,13 @@ def change_config(config: RunConfig, overrides: list[str], steps: int | None) ->
     check_config(new_config, sources)
     new_config = choose_storage(choose_network(new_config))
     return new_config, compare_configs(config, new_config)
+
+
+def override_notes(config: RunConfig, overrides: list[str], steps: int | None = None) -> list[str]:
+    """What the user should know about the overrides: names that were translated, keys that no longer hold."""
+    composed = Composed(tree=config_to_tree(config))
+    composed.apply_overrides(override_assignments(overrides), COMMAND_LINE, steps)
+    return composed.notes
 
 
 def compare_configs(old: RunConfig, new: RunConfig) -> list[Change]:
