@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+TOOLED := $(VENV)/.tooled
 TESTABLE := $(VENV)/.testable
 PEERS := .venv-peers/.installed
 ARGS ?=
@@ -30,12 +31,12 @@ browser:  ## install Chromium, which tests of pages need, where this may be done
 		chromium chromium-driver; } >/dev/null 2>&1; } || \
 		echo "The tests of pages will be skipped; for them: sudo apt-get install chromium chromium-driver"
 
-lint: $(INSTALLED)  ## check style, format and types
+lint: $(TOOLED)  ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(INSTALLED)  ## repair style and format where a machine can
+format: $(TOOLED)  ## repair style and format where a machine can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -61,10 +62,15 @@ $(BIN)/pip:
 
 # The stamp is touched last, so that an installation that broke off starts again.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,box2d,tensorboard,video]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[box2d,tensorboard,video]"
 	@touch $@
 
-# Tests of envs and formats that most users do without; `make train` need not wait for them.
-$(TESTABLE): $(INSTALLED)
+# What only those who change Reverie need; `make train` does without.
+$(TOOLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+# Tests of envs and formats that most users do without.
+$(TESTABLE): $(TOOLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[crafter,dmc,minari,wandb]"
 	@touch $@

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,3 +177,25 @@ def test_every_requirement_is_pinned_within_its_bounds() -> None:
 
 def test_torch_is_pinned_without_a_build() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", pinned_versions()["torch"])
+
+
+def test_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = settings()["project"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+
+
+def commands_of_target(target: str, folder: Path) -> str:
+    """What ``make`` would run for a target on a fresh machine."""
+    command = ["make", "-n", target, f"VENV={folder / 'venv'}", f"PYTHON={sys.executable}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_only_developers_wait_for_development_tools(tmp_path: Path) -> None:
+    assert "video]" in commands_of_target("train", tmp_path)
+    assert "[dev" not in commands_of_target("train", tmp_path)
+    for target in ("lint", "format", "test"):
+        assert "[dev]" in commands_of_target(target, tmp_path)

@@ -1,0 +1,69 @@
+"""The package as others get it: built, installed where the repository is not, and trained from there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from reverie.config.presets import PACKAGE_PRESETS
+from tests.unit.test_project import ROOT
+
+SMALLER = ("phases.0.hooks.0.collect.rows=128", "algorithm.epochs=1", "evaluate.final_episodes=2", "video.enabled=false")
+SMALLER += ("log.report=false",)
+HERE = ("PYTHONPATH", "PYTHONHOME", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+"""What would lead the other interpreter back to this one."""
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    env = {name: value for name, value in os.environ.items() if name not in HERE}
+    done = subprocess.run(list(map(str, command)), cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that nothing is left in the repository, and with the setuptools that is there: a build
+    environment of its own would have to download it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "reverie", folder / "reverie", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "dist", ".", folder=folder)
+    (built,) = (folder / "dist").glob("reverie-*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_file_that_is_not_code(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    data = {path for path in (ROOT / "reverie").rglob("*") if path.suffix not in ("", ".py", ".pyc")}
+    assert {PACKAGE_PRESETS / "env" / "CartPole-v1.yaml", ROOT / "reverie/runs/report/style.css"} <= data
+    assert {str(path.relative_to(ROOT)) for path in data} - held == set()
+    assert {name for name in held if name.startswith("tests/")} == set()
+
+
+def test_an_empty_environment_trains_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """It borrows only the dependencies of this environment: a .pth file adds a folder, but not what its own add."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    run(*pip, "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel, folder=tmp_path)
+    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", folder=tmp_path).strip())
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    work = tmp_path / "empty"
+    work.mkdir()
+    where = run(python, "-c", "import reverie; print(reverie.__file__)", folder=work)
+    assert Path(where.strip()).is_relative_to(packages)
+    command = tmp_path / "venv" / "bin" / "reverie"
+    done = run(command, "train", "CartPole-v1:ppo", "--steps", "500", "--quiet", *SMALLER, folder=work)
+    assert done.startswith("CartPole-v1-ppo-s0-1  finished")
+    assert (work / "runs" / "CartPole-v1-ppo-s0-1" / "policies" / "final" / "policy.json").exists()
