@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from reverie.cli.evaluate import RunName
 from reverie.cli.options import Json, Quiet, RunsDir, Steps, Trust
 from reverie.cli.train import print_result
+
+if TYPE_CHECKING:
+    from reverie.runs.verify import Verdict
 
 
 def resume(
@@ -59,9 +62,15 @@ def verify(
         typer.echo(json.dumps([verdict.to_json() for verdict in verdicts]))
     else:
         for verdict in verdicts:
-            typer.echo(f"{verdict.segment}: {'reproduced' if verdict.is_reproduced else 'NOT reproduced'}")
+            typer.echo(f"{verdict.segment}: {_word_for(verdict)}")
             for line in verdict.differences:
                 typer.echo(f"  {line}")
             for line in verdict.surroundings:
                 typer.echo(f"  since then: {line}")
     raise typer.Exit(0 if all(verdict.is_reproduced for verdict in verdicts) else 1)
+
+
+def _word_for(verdict: Verdict) -> str:
+    if verdict.obstacle:
+        return f"cannot be told, as {verdict.obstacle}"
+    return "reproduced" if verdict.is_reproduced else "NOT reproduced"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
+from pathlib import Path
 
 from reverie.config.build import build, build_evaluator
 from reverie.config.files import config_to_tree
@@ -32,7 +33,7 @@ from reverie.runs.policies import PolicyShelf
 from reverie.runs.report import write as reports
 from reverie.runs.storage import explain_write_errors, write_tree
 from reverie.runs.videos import Videos
-from reverie.training.evaluator import EvaluationStopped, Evaluator
+from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck
 from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
 from reverie.training.machine import is_debugged
@@ -174,11 +175,7 @@ class Execution:
         self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
     ) -> Orchestrator:
         parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.foresight, self.videos, self.pictures]
-        if not self.config.debug:
-            return Orchestrator(session, evaluator, parts, request)
-        from reverie.training.debug import DebugOrchestrator
-
-        return DebugOrchestrator(session, evaluator, parts, request, self.folder.path)
+        return make_orchestrator(session, evaluator, parts, request, self.folder.path)
 
     def _add_loggers(self, session: Session) -> None:
         """The sinks of the config; only now, when the files hold what the run goes on from."""
@@ -259,6 +256,17 @@ class Execution:
 
     def _explaining(self) -> AbstractContextManager[None]:
         return explain_write_errors(self.folder.path, self.resume_command)
+
+
+def make_orchestrator(
+    session: Session, evaluator: Evaluator, parts: list[CyclePart], should_stop: StopCheck, run: Path
+) -> Orchestrator:
+    """The loop that the config asks for, plain or of a debug run."""
+    if not session.config.debug:
+        return Orchestrator(session, evaluator, parts, should_stop)
+    from reverie.training.debug import DebugOrchestrator
+
+    return DebugOrchestrator(session, evaluator, parts, should_stop, run)
 
 
 def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint, changed: tuple[str, ...] = ()) -> None:

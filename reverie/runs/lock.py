@@ -20,11 +20,7 @@ def lock_run(run: Path) -> Iterator[None]:
     except OSError as error:
         raise RunError(f"Cannot write into '{run}': {error.strerror}.", "Mend the folder's permissions.") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise _held(run, path.read_text().strip()) from error
-    try:
+        _flock(descriptor, fcntl.LOCK_EX, run)
         with suppress(OSError):  # on a full disk the lock holds as well, only without a name
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
@@ -33,9 +29,45 @@ def lock_run(run: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def share_run(run: Path) -> Iterator[None]:
+    """Look at the run for this block while nobody trains it; others may look as well. Writes nothing."""
+    path = run / "lock"
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # it was never trained here, or may not be looked at this way
+        yield
+        return
+    try:
+        _flock(descriptor, fcntl.LOCK_SH, run)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _flock(descriptor: int, kind: int, run: Path) -> None:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise _held(run, (run / "lock").read_text().strip()) from error
+
+
 def _held(run: Path, holder: str) -> RunError:
-    """Who holds the run; it is not known for a moment after the lock is taken."""
-    message = f"The run '{run.name}' is being trained by another process"
+    """Who holds the run; it is not known for a moment after the lock is taken, nor if somebody only looks at it."""
     if not holder:
-        return RunError(f"{message}.", "Wait for it.")
-    return RunError(f"{message} (pid {holder}).", f"Wait for it, or stop it with: kill {holder}")
+        return RunError(f"The run '{run.name}' is being trained by another process.", "Wait for it.")
+    if not _is_running(holder):
+        return RunError(f"The run '{run.name}' is in use by another process, such as reverie verify.", "Wait for it.")
+    message = f"The run '{run.name}' is being trained by another process (pid {holder})."
+    return RunError(message, f"Wait for it, or stop it with: kill {holder}")
+
+
+def _is_running(pid: str) -> bool:
+    """Whether there is such a process; on a disk that machines share it may run on another one."""
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

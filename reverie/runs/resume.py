@@ -25,7 +25,7 @@ from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
 from reverie.runs.folder import RunFolder, machine, versions, write_text
 from reverie.runs.hints import spent_schedules
-from reverie.runs.history import BEGINNING, read_history
+from reverie.runs.history import BEGINNING, Goal, read_history
 from reverie.runs.lock import lock_run
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.trust import sign_config
@@ -260,6 +260,8 @@ def _record(folder: RunFolder, old: RunConfig, new: RunConfig, changes: list[Cha
         "number": number, "time": time.time(), "checkpoint": start.name if start else None,
         "changes": [asdict(change) for change in changes], "versions": versions(), "machine": machine(),
     }  # fmt: skip
+    if start is not None:  # verify must find this place again when the checkpoint is gone
+        entry |= asdict(Goal.of(start))
     # In this order, a crash in between leaves a history that still tells which config was in force when.
     if changes:
         write_text(folder.path / f"config-before-resume-{number}.yaml", config_to_yaml(old))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,13 +29,14 @@ from reverie.log.progress import Task, progress, quiet_progress
 from reverie.log.sinks import JsonlSink
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.checkpointer import Checkpointer
-from reverie.runs.execute import load_checkpoint
+from reverie.runs.execute import load_checkpoint, make_orchestrator
 from reverie.runs.folder import RunFolder, machine, versions
-from reverie.runs.history import config_path_before, read_history
+from reverie.runs.history import Goal, Resumption, changes_between, config_path_before, read_history
 from reverie.runs.init_from import load_initial_weights
+from reverie.runs.lock import share_run
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.repository import CodeVersion
-from reverie.training.orchestrator import CyclePart, Orchestrator
+from reverie.training.orchestrator import CyclePart
 from reverie.training.session import Session
 
 COMPARED_LOGS = ("metrics", "scores", "alerts")
@@ -68,24 +69,50 @@ class Verdict:
     segment: str
     differences: list[str] = field(default_factory=list)
     surroundings: list[str] = field(default_factory=list)
+    obstacle: str = ""
+    """Why the segment could not be trained again, if so."""
 
     @property
     def is_reproduced(self) -> bool:
-        return not self.differences
+        return not self.differences and not self.obstacle
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "reproduced": self.is_reproduced}
+        return {**asdict(self), "reproduced": None if self.obstacle else self.is_reproduced}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a segment in which one config held."""
+
+    config: RunConfig
+    goal: Goal
 
 
 def verify_run(folder: RunFolder, which: Literal["last", "first", "all"] = "last") -> Iterator[Verdict]:
     """Train the segments again, one after the other."""
-    for segment in _segments(folder, which):
-        config = read_config(config_path_before(folder.path, segment.end))
-        segment = replace(segment, budget=budget_of(config.phases))
-        # What takes long inside of it, as evaluations do, needs no line of its own.
-        with progress(f"training {segment} again", total=segment.ends - segment.begins) as task, quiet_progress():
-            found = _compare_segment(config, folder, segment, task)
-        yield Verdict(str(segment), found, surroundings(folder, config) if found else [])
+    with share_run(folder.path):
+        for segment in _segments(folder, which):
+            config = read_config(config_path_before(folder.path, segment.end))
+            segment = replace(segment, budget=budget_of(config.phases))
+            changes = changes_between(folder.path, segment.start, segment.end)
+            if obstacle := _obstacle(changes):
+                yield Verdict(str(segment), obstacle=obstacle)
+                continue
+            pieces = [Piece(read_config(path), goal) for path, change in changes if (goal := change.goal)]
+            pieces.append(Piece(config, Goal.of(segment.end)))
+            # What takes long inside of it, as evaluations do, needs no line of its own.
+            with progress(f"training {segment} again", total=segment.ends - segment.begins) as task, quiet_progress():
+                found = _compare_segment(pieces, folder, segment, task)
+            yield Verdict(str(segment), found, surroundings(folder, config) if found else [])
+
+
+def _obstacle(changes: list[tuple[Path, Resumption]]) -> str:
+    """Runs of before do not tell where exactly their settings changed."""
+    unknown = next((change for _, change in changes if change.goal is None), None)
+    if unknown is None:
+        return ""
+    keys = ", ".join(change["key"] for change in unknown.changes) or "settings"
+    return f"resume {unknown.number} changed {keys} at env step {unknown.place[0]:,}, and the checkpoint there is gone"
 
 
 def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:
@@ -110,9 +137,26 @@ def _segments(folder: RunFolder, which: str) -> list[Segment]:
     return {"all": segments, "first": segments[:1], "last": segments[-1:]}[which]
 
 
-def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment, task: Task) -> list[str]:
+def _compare_segment(pieces: list[Piece], folder: RunFolder, segment: Segment, task: Task) -> list[str]:
+    start = segment.start
+    with tempfile.TemporaryDirectory(prefix="reverie-verify-") as place:
+        scratch = RunFolder(Path(place))
+        for piece in pieces[:-1]:
+            with _trained_again(piece, start, folder, scratch, _Watch(task, segment)) as checkpointer:
+                start = checkpointer.save()
+        with _trained_again(pieces[-1], start, folder, scratch, _Watch(task, segment)) as checkpointer:
+            checkpointer.logs.sync()
+            states = {name: part.state() for name, part in checkpointer.parts().items()}
+            return _compare_logs(folder, scratch, segment) + _compare_states(states, segment.end)
+
+
+@contextmanager
+def _trained_again(
+    piece: Piece, start: Checkpoint | None, folder: RunFolder, scratch: RunFolder, watch: _Watch
+) -> Iterator[Checkpointer]:
+    """A session that was trained from ``start``, or from the beginning, up to the goal."""
+    config = piece.config
     with ExitStack() as stack:
-        scratch = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reverie-verify-"))))
         logs = JsonlSink(scratch.path)
         stack.callback(logs.close)
         cached_verdict(config.env)  # decides in which form envs are saved
@@ -122,16 +166,13 @@ def _compare_segment(config: RunConfig, folder: RunFolder, segment: Segment, tas
         checkpointer = Checkpointer(scratch, config.checkpoint, session, shelf, logs)
         evaluator = build_evaluator(config)
         stack.callback(evaluator.close)
-        if segment.start is not None:
-            load_checkpoint(checkpointer, segment.start)
+        if start is not None:
+            load_checkpoint(checkpointer, start)
         else:
             load_initial_weights(session.algorithm, folder.path)
-        goal = segment.end.read("scheduler")  # once: evaluations ask at each of their steps whether to stop
-        parts: list[CyclePart] = [shelf, _Watch(task, segment)]
-        Orchestrator(session, evaluator, parts, lambda: _is_at(session, segment.end.counters, goal)).run()
-        logs.sync()
-        states = {name: part.state() for name, part in checkpointer.parts().items()}
-        return _compare_logs(folder, scratch, segment) + _compare_states(states, segment.end)
+        parts: list[CyclePart] = [shelf, watch]
+        make_orchestrator(session, evaluator, parts, lambda: _is_at(session, piece.goal), scratch.path).run()
+        yield checkpointer
 
 
 @dataclass(frozen=True)
@@ -148,12 +189,12 @@ class _Watch:
         """Evaluations are no steps of training."""
 
 
-def _is_at(session: Session, goal: dict[str, int], scheduler: State) -> bool:
+def _is_at(session: Session, goal: Goal) -> bool:
     """Whether the session stands exactly where a checkpoint was made, or has missed it."""
     counters = session.counters.state()
-    if counters["cycles"] > goal["cycles"]:
+    if counters["cycles"] > goal.counters["cycles"]:
         return True
-    return counters == goal and session.scheduler.state() == scheduler
+    return counters == goal.counters and session.scheduler.state() == goal.scheduler
 
 
 def _compare_logs(folder: RunFolder, scratch: RunFolder, segment: Segment) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -436,6 +438,50 @@ def test_verify_forgets_settings_of_an_abandoned_stretch(run: Path) -> None:
     verdicts = api.verify(str(run), "all")
     assert len(verdicts) >= 3
     assert [verdict for verdict in verdicts if not verdict.is_reproduced] == []
+
+
+def test_verify_knows_of_changes_whose_checkpoint_was_tidied_away(run: Path) -> None:
+    """Two changes within the one segment that is left."""
+    with stopping_after(8):
+        api.resume(str(run), "algorithm.gamma=0.5", "checkpoint.keep_last=1")
+    with stopping_after(7):
+        api.resume(str(run), "algorithm.gamma=0.7", "phases.0.hooks.0.collect.rows=128")
+    api.resume(str(run), steps=1500)
+    (verdict,) = api.verify(str(run), "all")
+    assert verdict.differences == []
+    assert verdict.is_reproduced
+
+
+def test_verify_says_so_if_nobody_knows_where_settings_changed(run: Path) -> None:
+    with stopping_after(8):
+        api.resume(str(run), "algorithm.gamma=0.5", "checkpoint.keep_last=1")
+    entries = read_jsonl(run / "resumes.jsonl")
+    place = entries[0]["counters"]["env_steps"]
+    of_before = [{key: entry[key] for key in ("number", "checkpoint", "changes")} for entry in entries]
+    (run / "resumes.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in of_before))
+    done = reverie("verify", str(run))
+    assert done.exit_code == 1
+    assert "NOT" not in done.stdout
+    assert (
+        f"cannot be told, as resume 1 changed algorithm.gamma, checkpoint.keep_last at env step {place:,}"
+        in done.stdout
+    )
+    (found,) = json.loads(reverie("verify", str(run), "--json").stdout)
+    assert found["reproduced"] is None
+
+
+def test_verify_reproduces_a_debug_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reverie.diagnostics.Profile", mock.Mock())  # slow, and not what is compared
+    run = train((*PPO, "debug=true", "evaluate.final_episodes=0"), tmp_path, steps=128)
+    assert "overfit" in (run / "alerts.jsonl").read_text()
+    (verdict,) = api.verify(str(run), "first")
+    assert verdict.differences == []
+
+
+def test_verify_names_the_process_that_trains_the_run(run: Path) -> None:
+    with lock_run(run):
+        error = refusal("verify", str(run))
+    assert f"is being trained by another process (pid {os.getpid()})" in error.message
 
 
 def test_verify_mentions_settings_that_a_resume_changed(run: Path) -> None:

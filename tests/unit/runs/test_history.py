@@ -10,7 +10,7 @@ import pytest
 
 from reverie.core.errors import RunError
 from reverie.runs.checkpoint import Checkpoint
-from reverie.runs.history import config_path_before, read_history
+from reverie.runs.history import Goal, changes_between, config_path_before, read_history
 
 CHANGE = {"key": "algorithm.gamma", "old": 0.9, "new": 0.8, "keeps_exactness": False}
 
@@ -55,9 +55,50 @@ def test_what_was_abandoned_no_longer_counts(tmp_path: Path) -> None:
     assert found == ["config-before-resume-1.yaml", "config.yaml", "config.yaml"]
 
 
+def changes(run: Path, start: int | None, end: int) -> list[tuple[str, int]]:
+    """Config up to a change and number of the resume that made it."""
+    first, last = (None if steps is None else Checkpoint(run / name(steps), {}) for steps in (start, end))
+    assert last is not None
+    return [(path.name, resumption.number) for path, resumption in changes_between(run, first, last)]
+
+
+def test_changes_inside_of_a_stretch_are_found(tmp_path: Path) -> None:
+    write_history(tmp_path, (100, False), (200, True), (300, False), (400, True))
+    second, fourth = ("config-before-resume-2.yaml", 2), ("config-before-resume-4.yaml", 4)
+    assert changes(tmp_path, None, 200) == []
+    assert changes(tmp_path, 50, 300) == [second]
+    assert changes(tmp_path, 200, 400) == []
+    assert changes(tmp_path, None, 500) == [second, fourth]
+
+
+def test_going_back_without_changes_takes_up_the_settings_of_now(tmp_path: Path) -> None:
+    """The first resume changed settings at 300 and was abandoned, but its settings stayed in config.yaml."""
+    write_history(tmp_path, (300, True), (100, False))
+    assert changes(tmp_path, None, 200) == [("config-before-resume-1.yaml", 2)]
+
+
+def test_where_exactly_a_run_went_on_is_remembered(tmp_path: Path) -> None:
+    place = {"counters": {"env_steps": 5, "cycles": 1}, "scheduler": {"index": 0}}
+    entry = {"number": 1, "checkpoint": name(5), "changes": []}
+    (tmp_path / "resumes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (entry, {**entry, **place})))
+    goals = [resumption.goal for resumption in read_history(tmp_path)]
+    assert goals == [None, Goal({"env_steps": 5, "cycles": 1}, {"index": 0})]
+
+
+RESUMED = {"number": 1, "checkpoint": None, "changes": []}
+
+
 @pytest.mark.parametrize(
     "entry",
-    [{}, [], {"number": 1, "checkpoint": "../x", "changes": []}, {"number": 1, "checkpoint": 5, "changes": [1]}],
+    [
+        {},
+        [],
+        {"number": 1, "checkpoint": "../x", "changes": []},
+        {"number": 1, "checkpoint": 5, "changes": [1]},
+        {**RESUMED, "scheduler": {}, "counters": {}},
+        {**RESUMED, "scheduler": {}, "counters": {"env_steps": 1, "cycles": "x"}},
+        {**RESUMED, "scheduler": 5, "counters": {"env_steps": 1, "cycles": 1}},
+    ],
 )
 def test_a_damaged_history_is_explained(tmp_path: Path, entry: Any) -> None:
     (tmp_path / "resumes.jsonl").write_text(json.dumps(entry) + "\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reverie.core.errors import RunError
-from reverie.runs.lock import lock_run
+from reverie.runs.lock import lock_run, share_run
 
 HOLD = "import sys\nfrom pathlib import Path\nfrom reverie.runs.lock import lock_run\n"
 HOLD += "with lock_run(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
@@ -69,4 +69,30 @@ def test_an_error_lets_go(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone_is_explained(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="Cannot write into"), lock_run(tmp_path / "gone"):
+        pass
+
+
+def test_many_may_look_at_a_run_but_not_while_it_is_trained(tmp_path: Path) -> None:
+    with share_run(tmp_path):  # never trained: there is no lock yet
+        assert not (tmp_path / "lock").exists()
+    refused = pytest.raises(RunError, match=rf"trained by another process \(pid {os.getpid()}\)")
+    with lock_run(tmp_path), refused, share_run(tmp_path):
+        pass
+    with share_run(tmp_path), share_run(tmp_path), pytest.raises(RunError), lock_run(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("former", ["999999999", "nobody", "9" * 30])
+def test_whoever_only_looks_at_a_run_is_not_taken_for_its_former_holder(tmp_path: Path, former: str) -> None:
+    (tmp_path / "lock").write_text(former)
+    with share_run(tmp_path), pytest.raises(RunError, match="in use by another process") as caught, lock_run(tmp_path):
+        pass
+    assert "kill" not in caught.value.fix
+
+
+def test_an_error_while_looking_lets_go_too(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with pytest.raises(BlockingIOError), share_run(tmp_path):
+        raise BlockingIOError  # of something else
+    with lock_run(tmp_path):
         pass
