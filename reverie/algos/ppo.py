@@ -10,7 +10,8 @@ Departures from common implementations:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ class PPOConfig(ComponentConfig):
     max_grad_norm: float | None = Field(0.5, gt=0)
     """Gradients longer than this are shortened to it."""
     target_kl: float | None = Field(None, gt=0)
-    """Stop the epochs of a rollout once the policy has moved 1.5 times this far."""
+    """Stop learning from a rollout before the minibatch on which the policy has moved 1.5 times this far."""
     shared_trunk: bool = False
     """Whether policy and value share the network up to their last layers."""
     network: Annotated[ComponentConfig, Component("network")] = AutoNetwork.Config()
@@ -94,12 +95,17 @@ class PPOConfig(ComponentConfig):
 
 
 class Step(NamedTuple):
-    """What one gradient step has to tell."""
+    """Metrics of one minibatch."""
 
     policy_loss: Any
     value_loss: Any
     grad_norm: Any
+    """None if no gradient step was taken, because the policy had moved too far."""
     log_ratio: Any
+
+
+class PolicyMovedTooFar(Exception):
+    """Keeps the optimiser from a step on a minibatch that is farther from the old policy than ``target_kl`` allows."""
 
 
 STEP_METRICS = ("policy_loss", "value_loss", "grad_norm")
@@ -173,16 +179,16 @@ class PPO(ActorCriticMemory):
         for _ in range(config.epochs):
             rows = self._shuffle(data, rng)
             epoch = self._learn(rows, clock)
-            steps += epoch
-            log_ratio, share = _join([step.log_ratio for step in epoch]), rows["share"] / len(epoch)
-            kl = torch.dot(losses.approximate_kl(log_ratio), share)
-            if config.target_kl is not None and float(kl) > 1.5 * config.target_kl:
+            steps += [step for step in epoch if step.grad_norm is not None]
+            if epoch[-1].grad_norm is None:
                 break
+        log_ratio = _join([step.log_ratio for step in epoch])
+        share = rows["share"][: len(log_ratio)] / len(epoch)
         metrics = {name: _mean([getattr(step, name) for step in steps]) for name in STEP_METRICS}
         metrics["entropy"] = losses.weighted_mean(data["entropy"], data["weight"])
         metrics["loss"] = metrics["policy_loss"] + config.value_weight * metrics["value_loss"]
         metrics["loss"] = metrics["loss"] - config.entropy_weight * metrics["entropy"]
-        metrics["kl"] = kl
+        metrics["kl"] = torch.dot(losses.approximate_kl(log_ratio), share)
         metrics["clip_fraction"] = torch.dot(losses.is_clipped(log_ratio, config.clip.at(clock)), share)
         metrics["explained_variance"] = losses.explained_variance(data["value"], data["target"], data["weight"])
         metrics |= self.optimizer.norms_by_part(self.model.parts(), steps[-1].grad_norm)
@@ -221,19 +227,23 @@ class PPO(ActorCriticMemory):
 
     @quietly
     def _learn(self, rows: dict[str, Tensor], clock: Clock) -> list[Step]:
-        """A gradient step on each minibatch of an epoch."""
+        """A gradient step on each minibatch of an epoch; the last one is without, if the policy has moved too far."""
         model = self.model.numpy
         if model is None:
-            return [self._step(part, clock) for part in self.model.cut(rows, self._batch_size(rows))]
+            minibatches = self.model.cut(rows, self._batch_size(rows))
+            return _until_too_far(self._step(part, clock) for part in minibatches)
         arrays = {key: value.numpy() for key, value in rows.items()}
         arrays["input"] = model.inputs(arrays)
-        return [self._numpy_step(model, part, clock) for part in self.model.cut(arrays, self._batch_size(arrays))]
+        minibatches = self.model.cut(arrays, self._batch_size(arrays))
+        return _until_too_far(self._numpy_step(model, part, clock) for part in minibatches)
 
     def _step(self, rows: dict[str, Tensor], clock: Clock) -> Step:
         """One gradient step on one minibatch."""
         told: list[tuple[Tensor, Tensor, Tensor]] = []
         parts = self._losses(rows, clock, told)
-        norm = self.optimizer.step(parts, self.config.learning_rate.at(clock), self.config.max_grad_norm)
+        norm: Tensor | None = None
+        with suppress(PolicyMovedTooFar):
+            norm = self.optimizer.step(parts, self.config.learning_rate.at(clock), self.config.max_grad_norm)
         policy_losses, value_losses, log_ratios = zip(*told, strict=True)
         return Step(sum(policy_losses), sum(value_losses), norm, torch.cat(log_ratios))
 
@@ -250,7 +260,16 @@ class PPO(ActorCriticMemory):
             if config.entropy_weight:
                 loss = loss - config.entropy_weight * torch.dot(policy.entropy(), part["share"])
             told.append((policy_loss.detach(), value_loss.detach(), log_ratio.detach()))
+            if self._is_too_far(torch.cat([log_ratio for *_, log_ratio in told]), rows["share"]):
+                raise PolicyMovedTooFar
             yield loss
+
+    def _is_too_far(self, log_ratio: Any, share: Any) -> bool:
+        """Whether these first rows of a minibatch alone exceed ``target_kl``; none of them can make up for another."""
+        if self.config.target_kl is None:
+            return False
+        each = losses.approximate_kl(torch.as_tensor(log_ratio))
+        return float(torch.dot(each, torch.as_tensor(share)[: len(each)])) > 1.5 * self.config.target_kl
 
     def _numpy_step(self, model: NumpyActorCritic, rows: dict[str, Array], clock: Clock) -> Step:
         """The same step with the gradients written out."""
@@ -259,11 +278,23 @@ class PPO(ActorCriticMemory):
         log_ratio = policy.log_prob - rows["log_prob"]
         surrogate, policy_slope = clipped_policy_gradient(log_ratio, rows["advantage"], config.clip.at(clock))
         errors, value_slope = clipped_value_gradient(value, rows["value"], rows["target"], config.value_clip)
+        if self._is_too_far(log_ratio, share):
+            return Step(surrogate @ share, errors @ share, None, log_ratio)
         entropy_slope = -config.entropy_weight * share if config.entropy_weight else None
         by_output = policy.backward(policy_slope * share, entropy_slope)
         model.backward(by_output, value_slope * (config.value_weight * share), kept)
         norm = self.optimizer.apply(config.learning_rate.at(clock), config.max_grad_norm)
         return Step(surrogate @ share, errors @ share, norm, log_ratio)
+
+
+def _until_too_far(steps: Iterable[Step]) -> list[Step]:
+    """Steps up to the first one that was not taken."""
+    made: list[Step] = []
+    for step in steps:
+        made.append(step)
+        if step.grad_norm is None:
+            break
+    return made
 
 
 def _join(parts: Sequence[Any]) -> Tensor:

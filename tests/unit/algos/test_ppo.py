@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from reverie import backend
 from reverie.algos.ppo import PPO, PPOConfig
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
@@ -149,12 +151,25 @@ def test_batch_size_as_a_fraction() -> None:
     assert ppo.update(make_batch(specs), Clock(), make_generator("update")).count == 4
 
 
-def test_target_kl_stops_the_epochs() -> None:
+@pytest.fixture
+def _backend_as_before() -> Iterator[None]:
+    yield
+    backend.configure("cpu", torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+
+
+@pytest.mark.usefixtures("_backend_as_before")
+@pytest.mark.parametrize(("engine", "microbatches"), [("numpy", 1), ("torch", 1), ("torch", 2)])
+def test_target_kl_stops_before_the_minibatch_that_is_too_far(engine: str, microbatches: int) -> None:
+    """On the first minibatch the policy is still the old one. A big step later it is far from it on the second."""
+    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), engine, microbatches)
     specs = Specs(VECTOR, DISCRETE)
-    patient = make_ppo(specs, epochs=20, learning_rate=0.05)
-    hasty = make_ppo(specs, epochs=20, learning_rate=0.05, target_kl=1e-3)
-    assert patient.update(make_batch(specs), Clock(), make_generator("u")).count == 60
-    assert hasty.update(make_batch(specs), Clock(), make_generator("u")).count < 20
+    patient = make_ppo(specs, learning_rate=0.5, target_kl=1e3)
+    hasty = make_ppo(specs, learning_rate=0.5, target_kl=1e-2)
+    assert patient.update(make_batch(specs), Clock(), make_generator("u")).count == 6
+    update = hasty.update(make_batch(specs), Clock(), make_generator("u"))
+    assert update.count == hasty.optimizer.steps == 1
+    assert float(update.metrics["kl"]) > 0.5 * 1.5e-2  # the mean of two minibatches, of which the first has none
+    assert all(np.isfinite(float(value)) for value in update.metrics.values())
 
 
 def test_schedules_follow_the_clock() -> None:
