@@ -140,7 +140,8 @@ class Reinforce(ActorCriticMemory):
         # then: it stands for what lies behind a cut, and the whole return would count what came before it again.
         credit = to_go if self.config.returns == "reward_to_go" else to_go[:, :1] * weight
         if self.config.targets == "advantages":
-            credit = credit - values[:, :-1]
+            # A baseline may not know what the return does not: the whole return is that of the first row.
+            credit = credit - (values[:, :-1] if self.config.returns == "reward_to_go" else values[:, :1] * weight)
         if self.config.normalise:
             mean = losses.weighted_mean(credit, weight)
             credit = (credit - mean) / (losses.weighted_std(credit, weight) + 1e-8)
