@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Read
 from reverie.core.schedule import Rate, constant
-from reverie.core.specs import Specs, algorithms_for
+from reverie.core.specs import ObservationSpec, Specs, algorithms_for
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack, random_array
 from reverie.functional.steps import Steps
 from reverie.nets.images import random_shift
@@ -36,6 +36,9 @@ from reverie.nets.optim import Adam, flatten
 from reverie.nets.temperature import LearnedTemperature
 
 Tensors = Mapping[str, Tensor]
+
+DRQ_SHIFT = 4 / 84
+"""Largest random shift of Kostrikov et al. 2021, as a share of the image's side."""
 
 
 class SACConfig(ComponentConfig):
@@ -72,8 +75,8 @@ class SACConfig(ComponentConfig):
     """What is replayed if ``network`` remembers."""
     image_features: int = Field(50, ge=1)
     """Features that the encoder makes of images, unless ``network`` says what it is."""
-    image_shift: int = Field(4, ge=0)
-    """Pixels by which images are shifted at random in updates."""
+    image_shift: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Pixels by which images are shifted at random in updates; auto: 4 for each 84 that they are high or wide."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config(epsilon=1e-8)
     """The optimiser."""
 
@@ -289,9 +292,13 @@ class SAC:
 
     def _augment(self, observation: Tensors, rng: np.random.Generator) -> Tensors:
         """Images at random shifts, everything else as it is."""
-        images = {key for key, spec in self.specs.observations.items() if spec.kind == "image"}
+        shifts = {key: self._shift(spec) for key, spec in self.specs.observations.items() if spec.kind == "image"}
+        return {key: random_shift(x, shifts[key], rng) if shifts.get(key) else x for key, x in observation.items()}
+
+    def _shift(self, image: ObservationSpec) -> int:
+        """Pixels by which an image is shifted, by the smaller of its sides."""
         shift = self.config.image_shift
-        return {key: random_shift(x, shift, rng) if shift and key in images else x for key, x in observation.items()}
+        return round(DRQ_SHIFT * min(image.shape[:2])) if shift == "auto" else shift
 
     def _noise(self, rng: np.random.Generator, count: int) -> Array:
         size = self.specs.action.size

@@ -47,7 +47,7 @@ CASES: dict[str, Case] = {
     "dqn, quantiles": (DQN, VECTOR, DISCRETE, {**MLP, "head": {"kind": "quantile", "quantiles": 7}}),
     "sac, continuous": (SAC, VECTOR, BOX, {"units": (16, 8), "learning_rate": 0.01}),
     "sac, discrete": (SAC, VECTOR, DISCRETE, {"units": (16, 8), "learning_rate": 0.01, "n_step": 3}),
-    "sac, images": (SAC, IMAGE, BOX, {"units": (8,), "image_features": 8, "learning_rate": 0.01}),
+    "sac, images": (SAC, IMAGE, BOX, {"units": (8,), "image_features": 8, "image_shift": 4, "learning_rate": 0.01}),
     "reinforce, returns": (Reinforce, VECTOR, DISCRETE, {**MLP, "targets": "returns"}),
     "reinforce, advantages": (Reinforce, VECTOR, BOX, {**MLP, "targets": "advantages"}),
     "q-learning": (QLearning, INDEX, DISCRETE, {"target": "q"}),

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any], int]] = {
     "ppo with memory": (PPO, VECTOR, {"network": {"kind": "gru", "units": 8}, "batch_size": 1.0, "epochs": 1}, 5),
     "dqn": (DQN, VECTOR, {"dueling": True, "n_step": 2}, 3),
     "sac": (SAC, VECTOR, {"units": (8,)}, 2),
-    "sac with pictures and choices": (SAC, IMAGE, {"units": (8,), "image_features": 8}, 2),
+    "sac with pictures and choices": (SAC, IMAGE, {"units": (8,), "image_features": 8, "image_shift": 4}, 2),
     "dqn with memory": (DQN, VECTOR, {"network": REMEMBERING, "n_step": 2, **WINDOWS}, 7),
     "sac with memory": (SAC, VECTOR, {"network": REMEMBERING, "units": (8,), **WINDOWS}, 7),
     "reinforce": (Reinforce, VECTOR, {"entropy_weight": 0.1}, 9),

@@ -16,7 +16,7 @@ from reverie.algos.sac import SAC, SACConfig
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Transitions
 from reverie.core.rng import make_generator
-from reverie.core.specs import ActionSpec, Specs
+from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.functional.steps import n_step_transitions
 from reverie.nets.ensemble import EnsembleLinear
@@ -284,6 +284,13 @@ def test_the_encoder_tells_how_strongly_it_is_pulled() -> None:
     assert "grad_norm_trunk" not in metrics  # vectors need no encoder
 
 
+@pytest.mark.parametrize(("sides", "shift"), [((84, 84), 4), ((64, 96), 3), ((40, 40), 2), ((11, 11), 1), ((7, 7), 0)])
+def test_images_are_shifted_in_proportion_to_their_size(sides: tuple[int, int], shift: int) -> None:
+    image = ObservationSpec((*sides, 3), "uint8", "image")
+    assert make_sac(CONTINUOUS)._shift(image) == shift
+    assert make_sac(CONTINUOUS, image_shift=2)._shift(image) == 2
+
+
 def test_images_are_shifted_in_updates_only() -> None:
     specs = Specs(IMAGE, BOX)
     batch = random_rows(specs, 4, 2)
@@ -296,6 +303,9 @@ def test_images_are_shifted_in_updates_only() -> None:
         ends.append(parameters(sac))
     assert torch.equal(ends[1], ends[2])
     assert not torch.equal(ends[0], ends[1])
+    tiny = make_sac(Specs({"obs": ObservationSpec((7, 7, 3), "uint8", "image")}, BOX))
+    picture = torch.as_tensor(batch["obs"][:, 0, :7, :7])
+    assert tiny._augment({"obs": picture}, make_generator("a"))["obs"].equal(picture)
     sac = make_sac(specs)
     actions = [sac.act(column_of(batch), {}, Clock(), make_generator(n), Mode.EVALUATE)[0] for n in range(2)]
     assert np.array_equal(*actions)
