@@ -136,8 +136,8 @@ class QuantileHead(QHead):
 
     class Config(HeadConfig):
         kind: str = "quantile"
-        quantiles: int = Field(50, ge=1)
-        """How many quantiles are learnt."""
+        quantiles: int = Field(200, ge=1)
+        """How many quantiles are learnt; 200 in the paper."""
 
     def __init__(self, config: Config, features: int, actions: int, dueling: bool, noisy: bool) -> None:
         super().__init__(config, features, actions, config.quantiles, dueling, noisy)

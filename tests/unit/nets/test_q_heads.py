@@ -158,6 +158,11 @@ def test_categorical_bounds_are_ordered() -> None:
         CategoricalHead.Config(low=1, high=1)
 
 
+def test_there_are_as_many_quantiles_and_atoms_as_in_the_papers() -> None:
+    assert QuantileHead.Config().quantiles == 200
+    assert CategoricalHead.Config().atoms == 51
+
+
 def test_quantile_values_and_loss_by_hand() -> None:
     head = make_head(QuantileHead, quantiles=2)
     chosen, then = torch.tensor([[0.0, 2.0]]), torch.tensor([[0.0, 6.0]])
