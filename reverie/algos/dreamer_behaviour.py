@@ -45,6 +45,12 @@ class Behaviour:
     critic: LatentCritic
     return_scale: nn.Module
 
+    @property
+    def dynamics_share(self) -> float:
+        """The setting, or what ``auto`` stands for with these actions."""
+        share = self.config.dynamics_share
+        return float(self.actor.action.kind == "continuous") if share == "auto" else share
+
     def draw_noise(self, rng: np.random.Generator, steps: int, count: int) -> DreamNoise:
         latent = latent_noise(self.model, rng, steps, count)
         return DreamNoise(latent, self.action_noise(rng, steps, count))
@@ -71,7 +77,7 @@ class Behaviour:
 
     def _dream_to_learn(self, latent: Latent, part: Part) -> tuple[Dream, Tensor, Tensor | None]:
         assert part.dreams is not None
-        if self.config.dynamics_share:
+        if self.dynamics_share:
             return self.dream_through(latent.flatten(), part.dreams)
         return *self.dream(latent.flatten(), part.dreams), None
 
@@ -138,7 +144,7 @@ class Behaviour:
         entropy = policy.entropy().view_as(advantage)
         gain = log_prob * advantage
         if slope is not None:
-            gain = torch.lerp(gain, slope / scale, self.config.dynamics_share)
+            gain = torch.lerp(gain, slope / scale, self.dynamics_share)
         to_return, to_slow = value.loss(judged.returns, slow)
         losses = {
             "policy": -weight * (gain + self.config.entropy_weight * entropy),

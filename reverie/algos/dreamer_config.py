@@ -69,9 +69,10 @@ class DreamerConfig(ComponentConfig):
     """Length of the dreams that begin at every replayed row."""
     entropy_weight: float = Field(3e-4, ge=0)
     """How much the policy is rewarded for staying open."""
-    dynamics_share: float = Field(0.0, ge=0, le=1)
+    dynamics_share: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = 0.0
     """How the policy learns: 0 makes actions with good returns more likely (reinforce), 1 follows the slope of the
-    returns back through the dream (dynamics), anything between mixes both."""
+    returns back through the dream (dynamics), anything between mixes both; auto is 1 if all actions are continuous,
+    else 0."""
     explore_noise: float = Field(0.0, ge=0)
     """Deviation of the noise added to continuous actions while collecting; mixed actions get none."""
     reward_transform: Literal["none", "tanh"] = "none"

@@ -50,6 +50,16 @@ def test_the_slope_of_dreams_reaches_the_actor_and_nobody_else(action: str, shar
     assert not any(weight.requires_grad for weight in agent.critic.slow.parameters())
 
 
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_automatic_share_follows_the_slope_of_continuous_actions_only(action: str) -> None:
+    automatic, chosen = (
+        make(ACTIONS[action], dynamics_share=share) for share in ("auto", 1.0 if action == "box" else 0.0)
+    )
+    learn(automatic, make_batch(automatic))
+    learn(chosen, make_batch(chosen))
+    assert torch.equal(weights(automatic.actor), weights(chosen.actor))
+
+
 def test_the_model_learns_as_before_beside_it() -> None:
     plain, sloped = make(replay_value_gradient=False), make(replay_value_gradient=False, dynamics_share=1.0)
     learn(plain, make_batch(plain))

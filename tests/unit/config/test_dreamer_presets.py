@@ -17,7 +17,7 @@ from reverie.config.validate import load_config
 KINDS = {
     "classic": ("Acrobot-v1", 32), "dmc_proprio": ("dmc/walker_walk", 1024), "dmc_vision": ("dmc/walker_walk", 256),
     "atari100k": ("ALE/Pong-v5", 256), "atari": ("ALE/Pong-v5", 32), "crafter": ("Crafter/Reward", 512),
-    "crafter10k": ("Crafter/Reward", 64),
+    "crafter10k": ("Crafter/Reward", 64), "dmc_v2": ("dmc/walker_walk", 32),
     "minigrid": ("MiniGrid-Empty-8x8-v0", 128), "memory_maze": ("MemoryMaze-9x9-v0", 32),
     "procgen": ("procgen-coinrun-v0", 64), "minecraft": ("MinecraftDiamond-v0", 32),
 }  # fmt: skip
@@ -55,6 +55,11 @@ def test_there_are_tuned_values_to_stand_in_for() -> None:
     assert {"dmc/cartpole_swingup:dreamer", "dmc/walker_walk:dreamer_vision", "CartPole-v1:dreamer"} <= set(TUNED)
 
 
+def repeats_of(composed: Any) -> list[int]:
+    wrappers = composed.tree["env"].get("wrappers", ())
+    return [wrapper["repeats"] for wrapper in wrappers if wrapper["kind"] == "action_repeat"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_are_the_same_whatever_an_env_is_tuned_to(kind: str) -> None:
     wanted = compose("Untuned-v0:dreamer", [kind])
@@ -65,7 +70,7 @@ def test_values_are_the_same_whatever_an_env_is_tuned_to(kind: str) -> None:
             key: value for key, value in wanted.tree.items() if key != "env"
         }
         assert found.tree["env"]["num_envs"] == wanted.tree["env"]["num_envs"]
-        assert [wrapper for wrapper in found.tree["env"]["wrappers"] if wrapper["kind"] == "action_repeat"] == []
+        assert repeats_of(found) == repeats_of(wanted)
 
 
 def test_the_reference_s_values_on_an_env_with_tuned_ones() -> None:
@@ -85,6 +90,37 @@ def test_a_variant_that_sees_pictures_goes_on_seeing_them() -> None:
 def test_other_forms_keep_their_own_values() -> None:
     algorithm: Any = load_config(compose("dmc/cartpole_swingup:dreamer_v2", ["dmc_vision"]).tree).algorithm
     assert (algorithm.batch_length, algorithm.optimizer.kind) == (50, "adamw")
+
+
+def updates_per_cycle(config: RunConfig) -> float:
+    algorithm: Any = config.algorithm
+    collect, update = config.phases[1].hooks[:2]
+    assert collect.rows is not None
+    assert update.train_ratio is not None
+    return collect.rows * update.train_ratio / (algorithm.batch_size * algorithm.batch_length)
+
+
+SINGLE = ("Crafter/Reward:dreamer", "Crafter/NoReward:dreamer", "Reverie/Motion-v0:dreamer")
+
+
+@pytest.mark.parametrize(
+    "words", [*((spec,) for spec in SINGLE), *((f"{KINDS[kind][0]}:dreamer", kind) for kind in KINDS)]
+)
+def test_single_envs_step_and_learn_in_turn(words: tuple[str, ...]) -> None:
+    composed = compose(words[0], words[1:])
+    config = load_config(resolve_numbers(composed.tree, composed.sources), composed.sources)
+    if config.env.num_envs == 1 or words[0] in SINGLE:
+        assert updates_per_cycle(config) <= 1
+
+
+def test_the_second_form_has_values_of_its_own_for_the_control_suite() -> None:
+    plain, suite = (load_config(compose("dmc/walker_walk:dreamer_v2", words).tree) for words in ([], ["dmc_v2"]))
+    algorithm: Any = plain.algorithm
+    assert (algorithm.dynamics_share, algorithm.reward_transform, algorithm.free_nats) == ("auto", "tanh", 0)
+    algorithm = suite.algorithm
+    assert (algorithm.dynamics_share, algorithm.reward_transform, algorithm.free_nats) == (1.0, "none", 1)
+    assert (algorithm.model.rssm.deter, algorithm.model.rssm.classes, algorithm.entropy_weight) == (200, 32, 1e-4)
+    assert suite.env.wrappers[0].kind == "action_repeat"
 
 
 @pytest.mark.parametrize("kind", KINDS)
