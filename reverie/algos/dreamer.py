@@ -4,7 +4,8 @@ Hafner et al. 2023, "Mastering Diverse Domains through World Models", after the 
 pass through model, policy and value; the value is also learnt on replayed rows, and that gradient reaches the model.
 
 Departures: the learning rate is not 0 at the very first step, choices of the policy get the paper's uniform mix (the
-code leaves it out), and while evaluating the policy takes its best action instead of a sample.
+code leaves it out), while evaluating the policy takes its best action instead of a sample, and the decoder's images
+start at the mean brightness of the first batch instead of at a half (``images_start``).
 """
 
 from __future__ import annotations
@@ -230,6 +231,8 @@ class Dreamer(Looks):
                 reports.append(_report(told))
                 yield part.share * self._total(told.losses)
 
+        if "model" in names and self.model_optimizer.steps == 0 and self.config.images_start == "mean":
+            self.model.decoder.start_at_mean([part.rows for part in parts])
         optimizers = [getattr(self, f"{name}_optimizer") for name in names]
         watched = sum((getattr(self, f"{name}_parts") for name in names), PartNorms({}))
         rates = [self._rate(name, clock) for name in names]

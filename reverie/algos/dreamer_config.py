@@ -79,6 +79,9 @@ class DreamerConfig(ComponentConfig):
     """What is done to rewards before anything learns from them."""
     free_nats: float = Field(1.0, ge=0)
     """Divergence between prior and posterior that costs nothing."""
+    images_start: Literal["mean", "half"] = "mean"
+    """What the untrained decoder shows: the mean brightness of the images in the first batch, or half brightness as in
+    the reference, where dark or bright images make latents settle on one class before they tell anything."""
     slow_rate: float = Field(0.02, gt=0, le=1)
     """How far the slow value moves towards the value with every update."""
     slow_every: int = Field(1, ge=1)

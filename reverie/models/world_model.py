@@ -5,7 +5,7 @@ Any mix of image, vector and index observations goes in and comes out. Vectors a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,6 +28,9 @@ from reverie.nets.pyramid import ImageDecoder, ImageEncoder, PyramidConfig
 from reverie.nets.two_hot import ChanceHead, HeadConfig, ScalarHead, ScalarHeadConfig, in_parts
 
 Tensors = Mapping[str, Tensor]
+
+DARKEST = 0.01
+"""The decoder starts no closer to black or white than this: a sigmoid has no slope there."""
 
 
 class CodecConfig(PyramidConfig):
@@ -250,6 +253,19 @@ class Decoder(nn.Module):
         return total.view(shape)
 
     @torch.no_grad()
+    def start_at_mean(self, parts: Sequence[Tensors]) -> None:
+        """Let images start at the mean brightness of each channel in these parts of a batch instead of at a half.
+
+        Else the first hundred updates only darken or brighten everything. The latents are pulled along in that: each
+        settles on one class, whatever is seen, and the image is ignored for long afterwards.
+        """
+        if not self.images or self.pyramid.output_bias.any():  # weights from elsewhere have a bias of their own
+            return
+        weights = torch.cat([rows.get("weight", torch.ones_like(rows["reward"])) for rows in parts])
+        means = [_mean_brightness(torch.cat([rows[key] for rows in parts]), weights) for key in self.images]
+        self.pyramid.output_bias.copy_(torch.cat(means).clamp(DARKEST, 1 - DARKEST).logit())
+
+    @torch.no_grad()
     def observations(self, latent: Latent) -> dict[str, Tensor]:
         shape = latent.deter.shape[:-1]
         outputs = self._outputs(latent)
@@ -291,6 +307,12 @@ def common_size(images: Mapping[str, ObservationSpec]) -> tuple[int, int]:
         )
     height, width = sizes.pop()
     return height, width
+
+
+def _mean_brightness(image: Tensor, weight: Tensor) -> Tensor:
+    """Of each channel (C,) of images (B, T, H, W, C), between 0 and 1; rows (B, T) of weight 0 do not count."""
+    brightness = image.float().mean((2, 3)) / 255  # (B, T, C)
+    return (brightness * weight.unsqueeze(-1)).sum((0, 1)) / weight.sum().clamp(min=1)
 
 
 def _loss_of(spec: ObservationSpec, predicted: Tensor, target: Tensor, is_pressed: bool) -> Tensor:

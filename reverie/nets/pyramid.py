@@ -98,6 +98,11 @@ class ImageDecoder(nn.Module):
         self.layers = nn.ModuleList([make(i, o, config.kernel) for i, o in zip(inputs, outputs, strict=True)])
         self.norms = nn.ModuleList([NormedSiLU(o) for o in outputs[:-1]])
 
+    @property
+    def output_bias(self) -> Tensor:
+        """One number per channel (C,), before the sigmoid: 0 shows half brightness."""
+        return self.layers[-1].bias
+
     def forward(self, state: Tensor, latent: Tensor) -> Tensor:
         height, width = self.grid
         blocks = self.from_state(state).unflatten(1, (self.blocks, height, width, -1))
@@ -121,8 +126,12 @@ class Doubling(nn.Module):
         self.convolution = _convolution(inputs, outputs, kernel, 1)
         self.register_buffer("fold", _fold_matrix(kernel), persistent=False)  # (2, small, kernel)
 
+    @property
+    def bias(self) -> Tensor:
+        return self.convolution.bias
+
     def forward(self, x: Tensor) -> Tensor:
-        weight, bias = self.convolution.weight, self.convolution.bias
+        weight, bias = self.convolution.weight, self.bias
         small = torch.einsum("pak,qbl,oikl->opqiab", self.fold, self.fold, weight)
         kernels = small.flatten(0, 2).contiguous(memory_format=torch.channels_last)  # (4 * D, C, small, small)
         y = F.conv2d(x, kernels, bias.repeat_interleave(4), padding=self.fold.shape[1] // 2)
@@ -141,6 +150,10 @@ class TransposedDoubling(nn.Module):
         truncated_normal(layer.weight, inputs * kernel**2)
         nn.init.zeros_(layer.bias)
         self.layer = layer.to(memory_format=torch.channels_last)
+
+    @property
+    def bias(self) -> Tensor:
+        return self.layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x)

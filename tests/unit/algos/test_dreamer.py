@@ -134,6 +134,22 @@ def test_each_split_hook_moves_only_its_part() -> None:
     assert not torch.equal(weights(agent.actor), behaviour[: len(weights(agent.actor))])
 
 
+@pytest.mark.parametrize(("settings", "hook", "shown"), [
+    ({}, "update", 0.2), ({}, "update_world_model", 0.2), ({}, "update_controller", 0.5),
+    ({"images_start": "half"}, "update", 0.5),
+])  # fmt: skip
+def test_before_its_first_update_the_decoder_shows_the_mean_brightness(
+    settings: dict[str, Any], hook: str, shown: float
+) -> None:
+    agent = make(observations=OBSERVATIONS["image"], learning_rate=0.0, **settings)
+    batch = make_batch(agent)
+    batch["obs"] = np.full_like(batch["obs"], 51)
+    learn(agent, batch, hook)
+    assert agent.model.decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([shown] * 3)
+    learn(agent, batch | {"obs": np.full_like(batch["obs"], 255)}, hook)
+    assert agent.model.decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([shown] * 3)
+
+
 def model_gradient(agent: Dreamer, **loss_weights: float) -> torch.Tensor:
     none = dict.fromkeys(type(agent.config.loss_weights).model_fields, 0.0)
     chosen = type(agent.config.loss_weights)(**{**none, **loss_weights})

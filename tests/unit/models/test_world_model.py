@@ -32,9 +32,9 @@ CONFIG = WorldModelConfig(
 )  # fmt: skip
 
 
-def make_model(specs: Specs) -> WorldModel:
+def make_model(specs: Specs, config: WorldModelConfig = CONFIG) -> WorldModel:
     with backend.seeded(make_generator(0)):
-        return WorldModel(CONFIG, specs)
+        return WorldModel(config, specs)
 
 
 def observe(model: WorldModel, specs: Specs) -> tuple[Latent, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -125,3 +125,25 @@ def test_actions_become_vectors() -> None:
     assert mixed[0].tolist() == [0, 0, 1, 0.5, -0.25, 0, 1, 0, 0, 0, 1, 1, 0, 0]
     assert mixed[1].tolist() == [1, 0, 0, -1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 1]
     assert ActionInput(MULTI_BINARY)(torch.tensor([[1, 0, 1]])).tolist() == [[0, 1, 1, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_images_start_at_the_mean_brightness_of_each_channel(strided: bool) -> None:
+    specs = Specs({"image": ObservationSpec((16, 16, 2), "uint8", "image")}, DISCRETE)
+    codec = CODEC.model_copy(update={"strided": strided})
+    decoder = make_model(specs, CONFIG.model_copy(update={"encoder": codec, "decoder": codec})).decoder
+    image = torch.zeros(2, 3, 16, 16, 2, dtype=torch.uint8)
+    image[0, :, :8, :, 0], image[..., 1] = 255, 255  # a quarter of the first channel, all of the second
+    parts = [{"image": part, "reward": torch.zeros(1, 3)} for part in image.split(1)]
+    decoder.start_at_mean(parts)
+    assert decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([0.25, 0.99])
+    decoder.start_at_mean([{"image": 0 * image, "reward": torch.zeros(2, 3)}])  # no longer new: nothing changes
+    assert decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([0.25, 0.99])
+
+
+def test_rows_that_do_not_count_do_not_brighten_the_start() -> None:
+    specs = Specs({"image": ObservationSpec((16, 16, 1), "uint8", "image")}, DISCRETE)
+    decoder = make_model(specs).decoder
+    image = torch.tensor([51, 255], dtype=torch.uint8).view(1, 2, 1, 1, 1).expand(1, 2, 16, 16, 1)
+    decoder.start_at_mean([{"image": image, "reward": torch.zeros(1, 2), "weight": torch.tensor([[1.0, 0.0]])}])
+    assert decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([0.2])
