@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from reverie.cli import names
 from reverie.cli.options import Json, RunsDir, Words
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show, explain and compare configs.", no_args_is_help=True)
 
-Side = Annotated[str, typer.Argument(help="ENV:VARIANT, a run's name or its folder.")]
+Side = Annotated[
+    str,
+    typer.Argument(help="ENV:VARIANT, a run's name or its folder.", autocompletion=names.complete_run_or_spec),
+]
 
 
 @app.command()

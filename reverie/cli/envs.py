@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from reverie.cli import names
 from reverie.cli.options import Json
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def list_command(
 
 @app.command("check")
 def check_command(
-    env: Annotated[str, typer.Argument(help="A preset, a Gymnasium id or my_module.MyEnv.")],
+    env: Annotated[
+        str, typer.Argument(help="A preset, a Gymnasium id or my_module.MyEnv.", autocompletion=names.complete_env)
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings such as env.kwargs.size=5.")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 3,
     as_json: Json = False,

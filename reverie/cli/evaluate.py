@@ -8,10 +8,16 @@ from typing import Annotated
 
 import typer
 
+from reverie.cli import names
 from reverie.cli.options import Json, RunsDir, Trust
 
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run: its name or a beginning of it, @last, @best or @best:ENV.")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run: its name or a beginning of it, @last, @best or @best:ENV.",
+        autocompletion=names.complete_run,
+    ),
 ]
 Sample = Annotated[
     bool | None,

@@ -23,6 +23,13 @@ class PlainGroup(TyperGroup):
                 _simplify(parameter)
             _simplify_help_option(command)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """With the options for shell completion, which typer adds after everything else."""
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            _simplify(parameter)
+        return parameters
+
 
 def _commands(command: Any) -> Iterator[Any]:
     yield command
@@ -33,8 +40,9 @@ def _commands(command: Any) -> Iterator[Any]:
 def _simplify(parameter: Any) -> None:
     """Flags and arguments show no type, options a word for what they take. Older versions of typer never ask."""
     show = getattr(parameter, "display_type_rich", None)
-    if show is None:
+    if show is None or getattr(parameter, "is_plain", False):
         return
+    parameter.is_plain = True
 
     def display_type_rich(ctx: Any) -> str | None:
         if parameter.param_type_name == "argument" or getattr(parameter, "is_flag", False):

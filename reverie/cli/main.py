@@ -9,7 +9,7 @@ from contextlib import suppress
 import typer
 from rich.console import Console
 
-from reverie.cli import config, data, envs, evaluate, foresee, help, names, play, report, resume, train
+from reverie.cli import config, data, doctor, envs, evaluate, foresee, help, names, play, report, resume, train
 from reverie.core import registry
 from reverie.core.errors import ReverieError
 
@@ -18,7 +18,6 @@ app = typer.Typer(
     cls=help.PlainGroup,
     context_settings=help.CONTEXT,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -31,6 +30,7 @@ app.command("foresee")(foresee.foresee)
 app.command("resume")(resume.resume)
 app.command("verify")(resume.verify)
 app.command("report")(report.report)
+app.command("doctor")(doctor.doctor)
 app.add_typer(config.app, name="config")
 app.add_typer(envs.app, name="envs")
 app.add_typer(data.app, name="data")

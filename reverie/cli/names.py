@@ -1,8 +1,16 @@
-"""Names that help and shell completion offer, found without loading anything heavy: nobody waits for a shell."""
+"""Names that help and shell completion offer, found without loading anything heavy: nobody waits for a shell.
+
+Bash splits words at colons, so that ``CartPole-v1:p`` arrives as three of them and only what follows the colon is
+completed. Other shells hand over the whole word.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
+
+import typer
 
 PACKAGE_PRESETS = Path(__file__).parent.parent / "presets"
 SPEC_FOLDERS = ("env", "algo")
@@ -17,6 +25,90 @@ def preset_names() -> list[str]:
 def preset_help() -> str:
     """A line for the help of ``train``."""
     return f"Presets that may follow ENV:VARIANT: {', '.join(preset_names())}; or a YAML file of your own."
+
+
+def env_names() -> list[str]:
+    """Environments with a preset of their own."""
+    return sorted({name for root in _roots() for name in _below(root / "env")})
+
+
+def variant_names(env: str) -> list[str]:
+    """The variants of an env: those of its file, else every algorithm."""
+    import yaml
+
+    for root in _roots():
+        path = root / "env" / f"{env}.yaml"
+        if path.is_file():
+            try:
+                body = yaml.safe_load(path.read_text(encoding="utf-8"))
+                return sorted(body["variants"])
+            except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+                break
+    return sorted({name for root in _roots() for name in _below(root / "algo")})
+
+
+def run_names(runs_dir: Path) -> list[str]:
+    return [path.parent.name for path in sorted(runs_dir.glob("*/manifest.json"))]
+
+
+def complete_spec(ctx: typer.Context, incomplete: str) -> list[str]:
+    """ENV:VARIANT, or the beginning of it. Gymnasium's other ids are looked up only if none of ours fits."""
+    env, colon, variant = incomplete.rpartition(":")
+    if colon and env:
+        return [f"{env}:{name}" for name in variant_names(env) if name.startswith(variant)]
+    envs = complete_env(ctx, incomplete)
+    return envs if _is_bash() else [f"{name}:" for name in envs]
+
+
+def complete_env(ctx: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in env_names() if name.startswith(incomplete)] or _registered(incomplete)
+
+
+class _AfterColon(str):
+    """A variant. Typer drops what does not start with the word so far, which in bash is the colon in front of it."""
+
+    def startswith(self, *parts: Any) -> bool:
+        return True
+
+
+def complete_word(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What follows ENV:VARIANT: a preset; in bash perhaps still the variant, of which the colon is no part."""
+    before = [str(word) for word in [ctx.params.get("spec") or "", *(ctx.params.get("words") or ())]]
+    if _is_bash() and (incomplete == ":" or before[-1] == ":"):
+        env = before[0]
+        return [_AfterColon(name) for name in variant_names(env) if name.startswith(incomplete.removeprefix(":"))]
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
+    """A run in the folder that ``--runs-dir`` names before it."""
+    runs_dir = Path(ctx.params.get("runs_dir") or "runs")
+    return [name for name in ("@last", "@best", *run_names(runs_dir)) if name.startswith(incomplete)]
+
+
+def complete_run_or_env(ctx: typer.Context, incomplete: str) -> list[str]:
+    return complete_run(ctx, incomplete) or complete_env(ctx, incomplete)
+
+
+def complete_run_or_spec(ctx: typer.Context, incomplete: str) -> list[str]:
+    return complete_run(ctx, incomplete) or complete_spec(ctx, incomplete)
+
+
+def _is_bash() -> bool:
+    return "COMP_WORDS" in os.environ
+
+
+def _registered(incomplete: str) -> list[str]:
+    if not incomplete:
+        return []
+    import gymnasium
+
+    return sorted(name for name in gymnasium.registry if name.startswith(incomplete))
+
+
+def _below(folder: Path) -> list[str]:
+    """Names of YAML files below a folder, with the folders between."""
+    return [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
 
 
 def _roots() -> list[Path]:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from reverie.cli import names
+
 LARGEST_NUMBER = 10**15
 """Up to here, and some way on, floats are exact; at a million steps per second it would take 30 years."""
 
@@ -30,5 +32,8 @@ Steps = Annotated[
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Let a run made elsewhere import its own code (dotted paths).")]
 Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[PRESET...] [KEY=VALUE...]", help="Presets, then single settings.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[PRESET...] [KEY=VALUE...]", help="Presets, then single settings.", autocompletion=names.complete_word
+    ),
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reverie.cli import names
 from reverie.cli.evaluate import RunName, Sample, Which
 from reverie.cli.options import Json, RunsDir, Trust
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from reverie.runs.record import Cast
 
 WINDOW_EPISODES = 3
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|ENV", help="A run, or an env to play yourself.", autocompletion=names.complete_run_or_env
+    ),
+]
 Seed = Annotated[int | None, typer.Option(help="Other starting states than the run's evaluations.")]
 Fps = Annotated[float | None, typer.Option(min=0.1, help="Env steps per second; else the env's own speed.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file, .mp4 or .gif.")]
@@ -25,7 +32,7 @@ Gif = Annotated[bool, typer.Option("--gif", help="Write a GIF.")]
 
 
 def play(
-    target: Annotated[str, typer.Argument(metavar="RUN|ENV", help="A run, or an env to play yourself.")] = "@last",
+    target: Target = "@last",
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="The env's settings, e.g. env.kwargs.size=5.")
     ] = None,

@@ -8,12 +8,18 @@ from typing import Annotated
 
 import typer
 
+from reverie.cli import names
 from reverie.cli.options import Json, RunsDir
 
 
 def report(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs, or patterns such as 'CartPole*'; else @last.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN...]",
+            help="Runs, or patterns such as 'CartPole*'; else @last.",
+            autocompletion=names.complete_run,
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Where to write the page.")] = None,
     runs_dir: RunsDir = Path("runs"),

@@ -12,9 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
+from reverie.cli import names
 from reverie.cli.options import Json, Quiet, RunsDir, Steps, Trust, Words
 
-Spec = Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="What to train on and how, e.g. CartPole-v1:ppo.")]
+Spec = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENV:VARIANT",
+        help="What to train on and how, e.g. CartPole-v1:ppo.",
+        autocompletion=names.complete_spec,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,14 @@ def train(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
     steps: Steps = None,
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with this run instead of a new one.")] = None,
-    init_from: Annotated[str | None, typer.Option(metavar="RUN", help="Start with the weights of this run.")] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Go on with this run, not a new one.", autocompletion=names.complete_run),
+    ] = None,
+    init_from: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Start with the weights of this run.", autocompletion=names.complete_run),
+    ] = None,
     init_pattern: Annotated[str, typer.Option(metavar="GLOB", help="Which weights --init-from takes, by name.")] = "*",
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,

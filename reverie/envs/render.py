@@ -34,9 +34,14 @@ def prepare_drawing() -> None:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     if sys.platform == "linux" and "MUJOCO_GL" not in os.environ:
-        way = next((way for way, libraries in OPEN_GL.items() if any(map(_is_loadable, libraries))), None)
+        way = next(iter(ways_to_draw()), None)
         if way is not None:
             os.environ["MUJOCO_GL"] = way
+
+
+def ways_to_draw() -> list[str]:
+    """How MuJoCo could draw without a screen here, the best first."""
+    return [way for way, libraries in OPEN_GL.items() if any(map(_is_loadable, libraries))]
 
 
 def can_draw(config: EnvConfig) -> bool:

@@ -16,8 +16,9 @@ import pytest
 from reverie.config.presets import PACKAGE_PRESETS
 from tests.unit.test_project import ROOT
 
-SMALLER = ("phases.0.hooks.0.collect.rows=128", "algorithm.epochs=1", "evaluate.final_episodes=2", "video.enabled=false")
-SMALLER += ("log.report=false",)
+SMALLER = ("phases.0.hooks.0.collect.rows=128", "algorithm.epochs=1", "evaluate.final_episodes=2")
+SMALLER += ("video.enabled=false", "log.report=false")
+PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 HERE = ("PYTHONPATH", "PYTHONHOME", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 """What would lead the other interpreter back to this one."""
 
@@ -57,7 +58,7 @@ def test_an_empty_environment_trains_with_the_wheel(wheel: Path, tmp_path: Path)
     python = tmp_path / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     run(*pip, "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel, folder=tmp_path)
-    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", folder=tmp_path).strip())
+    packages = Path(run(python, "-c", PACKAGES, folder=tmp_path).strip())
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     work = tmp_path / "empty"
     work.mkdir()

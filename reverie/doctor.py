@@ -1,0 +1,167 @@
+"""``reverie doctor``: what this machine has of what Reverie needs, and what to install for the rest.
+
+Only what keeps every run from working counts as broken. What is missing for some runs (an extra, a way to draw
+without a screen) is a hint.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+LOWEST_PYTHON = (3, 11)
+LITTLE_DISK = 2 * 10**9
+LITTLE_MEMORY = 10**9
+LITTLE_SHARED = 64 * 10**6
+EXTRAS = {
+    "atari": ("ale_py", "Atari games"),
+    "box2d": ("Box2D", "LunarLander, BipedalWalker and CarRacing"),
+    "crafter": ("crafter", "Crafter"),
+    "dmc": ("dm_control", "the DeepMind control suite"),
+    "minari": ("minari", "datasets of Minari"),
+    "mujoco": ("mujoco", "Hopper, HalfCheetah and the like"),
+    "tensorboard": ("tensorboard", "log.tensorboard=true"),
+    "video": ("imageio_ffmpeg", "videos as mp4"),
+    "wandb": ("wandb", "log.wandb"),
+}
+"""The module that shows whether an extra is installed, and what it is for."""
+MODULES = {"pillow": "PIL", "pyyaml": "yaml"}
+"""Packages whose module has another name."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    topic: str
+    state: Literal["ok", "hint", "broken"]
+    text: str
+    fix: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def examine(runs_dir: Path) -> list[Finding]:
+    """Everything, in the order in which it is shown; a look that fails itself is reported and ends nothing."""
+    looks: list[Callable[[], Iterator[Finding]]] = [
+        _python, _packages, _computing, _extras, _drawing, _memory, lambda: _disk(runs_dir),
+    ]  # fmt: skip
+    return [finding for look in looks for finding in _guarded(look)]
+
+
+def _guarded(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except Exception as error:
+        yield Finding(getattr(look, "__name__", "look").strip("_"), "hint", f"{type(error).__name__}: {error}")
+
+
+def _python() -> Iterator[Finding]:
+    is_new = sys.version_info >= LOWEST_PYTHON
+    text = f"{platform.python_version()}, {platform.platform()}"
+    wanted = ".".join(map(str, LOWEST_PYTHON))
+    yield Finding("python", "ok" if is_new else "broken", text, "" if is_new else f"Install Python {wanted} or newer.")
+
+
+def required_packages() -> list[str]:
+    """What the installed package says that it cannot do without."""
+    lines = [line for line in metadata.requires("reverie") or [] if "extra ==" not in line]
+    return [re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0] for line in lines]
+
+
+def _packages() -> Iterator[Finding]:
+    yield Finding("reverie", "ok", metadata.version("reverie"))
+    for name in required_packages():
+        try:
+            importlib.import_module(MODULES.get(name, name.replace("-", "_")))
+            yield Finding(name, "ok", metadata.version(name))
+        except Exception as error:  # a package may fail in any way while it is loaded
+            told = str(error).splitlines()[0] if str(error) else type(error).__name__
+            yield Finding(name, "broken", f"cannot be loaded: {told}", f"pip install --force-reinstall {name}")
+
+
+def _computing() -> Iterator[Finding]:
+    from reverie import backend, processor
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limits = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
+    told = "".join(f", {name}={value}" for name, value in limits.items())
+    yield Finding("threads", "ok", f"{usable} of {os.cpu_count()} cores may be used{told}; runs take backend.threads")
+    kernels = processor.blas_kernels() or "an unknown processor"
+    yield Finding("blas", "ok", f"numpy multiplies with kernels for {kernels}")
+    device = backend.best_device()
+    yield Finding("device", "ok", f"{device}, products by {backend.best_products(device)}")
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (module, purpose) in EXTRAS.items():
+        if importlib.util.find_spec(module) is not None:
+            yield Finding(f"extra {extra}", "ok", f"installed ({purpose})")
+        else:
+            yield Finding(f"extra {extra}", "hint", f"not installed ({purpose})", f'pip install "reverie[{extra}]"')
+
+
+def _drawing() -> Iterator[Finding]:
+    from reverie.envs.render import has_screen, ways_to_draw
+
+    ways = ways_to_draw()
+    screen = "there is a screen" if has_screen() else "no screen: windows become video files"
+    yield Finding("screen", "ok", screen)
+    if ways or sys.platform != "linux":
+        chosen = os.environ.get("MUJOCO_GL") or next(iter(ways), "the system's own")
+        yield Finding("gl", "ok", f"MuJoCo draws without a screen by {chosen}")
+    else:
+        yield Finding("gl", "hint", "MuJoCo cannot draw without a screen", "sudo apt-get install libegl1")
+
+
+def _memory() -> Iterator[Finding]:
+    from reverie.training.machine import free_memory, size_text, total_memory
+
+    free, total = free_memory(), total_memory()
+    if free is not None and total is not None:
+        is_little = free < LITTLE_MEMORY
+        fix = "Close other programs, or choose smaller buffers: buffers.main.capacity." if is_little else ""
+        text = f"{size_text(free)} of {size_text(total)} free"
+        yield Finding("memory", "hint" if is_little else "ok", text, fix)
+    shared = Path("/dev/shm")
+    if shared.is_dir():
+        room = _free_bytes(shared)
+        advice = "In Docker, add --shm-size=1g. Reverie needs none, but libraries of envs may."
+        fix = advice if room < LITTLE_SHARED else ""
+        yield Finding("shared memory", "hint" if fix else "ok", f"{size_text(room)} free", fix)
+
+
+def _disk(runs_dir: Path) -> Iterator[Finding]:
+    from reverie.training.machine import free_disk, size_text
+
+    room = free_disk(runs_dir)
+    place = next(path for path in (runs_dir.absolute(), *runs_dir.absolute().parents) if path.exists())
+    if not _is_writable(place):
+        yield Finding("disk", "broken", f"'{runs_dir}' cannot be written to", "Choose another place: --runs-dir DIR")
+        return
+    is_little = room < LITTLE_DISK
+    fix = "Delete old runs, or choose another place: --runs-dir DIR" if is_little else ""
+    yield Finding("disk", "hint" if is_little else "ok", f"{size_text(room)} free for '{runs_dir}'", fix)
+
+
+def _free_bytes(folder: Path) -> int:
+    found: Any = os.statvfs(folder)
+    return int(found.f_bavail * found.f_frsize)
+
+
+def _is_writable(folder: Path) -> bool:
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder):
+        return True
+    return False
