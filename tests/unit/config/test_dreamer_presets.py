@@ -111,6 +111,7 @@ def test_single_envs_step_and_learn_in_turn(words: tuple[str, ...]) -> None:
     config = load_config(resolve_numbers(composed.tree, composed.sources), composed.sources)
     if config.env.num_envs == 1 or words[0] in SINGLE:
         assert updates_per_cycle(config) <= 1
+        check_config(load_config(compose(words[0], [*words[1:], "env.num_envs=8"]).tree))
 
 
 def test_the_second_form_has_values_of_its_own_for_the_control_suite() -> None:
