@@ -13,6 +13,7 @@ from reverie.core.errors import ReverieError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, flatten_observation
 from reverie.core.types import Array, Carry, Mode, Row
+from reverie.core.wording import count as counted
 from reverie.policy import Policy
 
 
@@ -64,7 +65,7 @@ class Agent:
         if self._state is not None and len(self._state) != count:
             if self._state.carry:
                 raise ReverieError(
-                    f"This agent remembers what it saw, of {len(self._state)} envs, and now sees {count}.",
+                    f"This agent remembers what it saw, of {counted(len(self._state), 'env')}, and now sees {count}.",
                     "Call reset() first.",
                 )
             self._state = None
@@ -159,7 +160,7 @@ def _check_state(state: Any, count: int) -> None:
         )
     if len(state) != count:
         raise ReverieError(
-            f"The state belongs to {len(state)} envs, the observations are of {count}.",
+            f"The state belongs to {counted(len(state), 'env')}, the observations are of {count}.",
             "Give each vector of envs a state of its own; None begins new episodes.",
         )
 

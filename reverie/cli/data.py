@@ -10,6 +10,7 @@ import typer
 
 from reverie.cli.evaluate import Which
 from reverie.cli.options import Json, RunsDir, Trust
+from reverie.core.wording import count
 
 app = typer.Typer(no_args_is_help=True, help="Export, record and describe stored episodes.")
 Out = Annotated[Path, typer.Option(metavar="DIR", help="A new folder for the dataset.")]
@@ -87,10 +88,12 @@ def _show(about: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(about))
         return
-    typer.echo(f"{about['source']}: {about['episodes']:,} episodes, {about['rows']:,} rows ({about['origin']})")
+    typer.echo(
+        f"{about['source']}: {count(about['episodes'], 'episode')}, {count(about['rows'], 'row')} ({about['origin']})"
+    )
     typer.echo(
         f"return {about['return_mean']:.2f}, from {about['return_min']:.2f} to {about['return_max']:.2f},"
-        f" mean length {about['length_mean']:.1f}, {about['terminated']:,} episodes terminated"
+        f" mean length {about['length_mean']:.1f}, {count(about['terminated'], 'episode')} terminated"
     )
     for key, text in about["columns"].items():
         typer.echo(f"{key}: {text}")

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from reverie.cli import names
 from reverie.cli.options import Json
+from reverie.core.wording import count
 
 if TYPE_CHECKING:
     from reverie.envs.catalogue import EnvEntry
@@ -96,6 +97,6 @@ def _print_findings(env: str, findings: Sequence[Finding]) -> None:
     errors = sum(finding.severity == "error" for finding in findings)
     if findings:
         console.print(table, highlight=False)
-        console.print(f"{env}: {errors} errors, {len(findings) - errors} warnings.", highlight=False)
+        console.print(f"{env}: {count(errors, 'error')}, {count(len(findings) - errors, 'warning')}.", highlight=False)
     else:
         console.print(f"{env}: nothing to complain about.", style="green", highlight=False)

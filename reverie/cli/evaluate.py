@@ -10,6 +10,7 @@ import typer
 
 from reverie.cli import names
 from reverie.cli.options import Json, RunsDir, Trust
+from reverie.core.wording import count
 
 RunName = Annotated[
     str,
@@ -49,7 +50,7 @@ def evaluate(
         typer.echo(json.dumps(result))
         return
     which = f"policy of step {result['policy']}" if result["policy"].isdigit() else f"{result['policy']} policy"
-    typer.echo(f"{result['run']} ({which}), {episodes} episodes")
+    typer.echo(f"{result['run']} ({which}), {count(episodes, 'episode')}")
     interval = f"  (95% of the mean {result['return_low']:.2f} to {result['return_high']:.2f})"
     spread = f" +- {result['return_std']:.2f}{interval}" if episodes > 1 else ""  # one episode tells of neither
     typer.echo(f"return {result['return_mean']:.2f}{spread}")

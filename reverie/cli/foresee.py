@@ -10,6 +10,7 @@ import typer
 
 from reverie.cli.evaluate import RunName, Which
 from reverie.cli.options import Json, RunsDir, Trust
+from reverie.core.wording import count
 
 
 def foresee(
@@ -37,7 +38,7 @@ def foresee(
 
 
 def _text(found: dict[str, Any]) -> str:
-    head = f"{found['run']} ({found['policy']} policy), dreams of {found['steps']} steps"
+    head = f"{found['run']} ({found['policy']} policy), dreams of {count(found['steps'], 'step')}"
     lines = [head, f"{'':24}{'error':>12}{'repeat last':>14}{'relative':>10}"]
     metrics = found["metrics"]
     for key in found["open_loop"]:

@@ -139,7 +139,10 @@ def _train_many(order: Order, seeds: list[int], jobs: int) -> None:
         raise typer.Exit(exit_code)
     failed = [str(result["seed"]) for result in results if result["state"] != "finished"]
     if failed:
-        raise TrainingError(f"Seeds {', '.join(failed)} did not finish.", f"Look into run.log below {order.runs_dir}.")
+        raise TrainingError(
+            f"Seed{'s' if len(failed) > 1 else ''} {', '.join(failed)} did not finish.",
+            f"Look into run.log below {order.runs_dir}.",
+        )
 
 
 def _command(order: Order) -> list[str]:

@@ -18,6 +18,7 @@ from reverie.config.tree import leaves
 from reverie.config.validate import Problem, problems_error, source_of
 from reverie.core import registry
 from reverie.core.errors import ConfigError, nearest
+from reverie.core.wording import count
 from reverie.training.phases import Phase
 
 DURATIONS = ("duration_steps", "duration_updates", "duration_cycles")
@@ -233,7 +234,7 @@ def _check_windows(config: RunConfig) -> Findings:
     for name in dict.fromkeys(place.phase.buffer for place in _places(config.phases) if has_update(place.phase)):
         capacity = getattr(config.buffers.get(name), "capacity", None)
         if capacity is not None and capacity < rows:
-            what = f"no window of {length} rows (algorithm.sequence.length) of one env fits"
+            what = f"no window of {count(length, 'row')} (algorithm.sequence.length) of one env fits"
             fix = f"Set buffers.{name}.capacity={rows} or more (length times envs), or a shorter length."
             yield f"buffers.{name}.capacity", what, fix
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from reverie.core.errors import ConfigError
 from reverie.core.schedule import LINEAR
+from reverie.core.wording import count
 
 Tree = dict[str, Any]
 Path = tuple[str, ...]
@@ -141,10 +142,10 @@ def _set_item(node: Any, key: str, value: Any, path: Path) -> None:
         node[int(key)] = value
     else:
         names = [name for item in node if (name := _name(item) or _hook_name(item))]
-        named = f" Their names: {', '.join(names)}." if names else ""
+        named = f" Names: {', '.join(names)}." if names else ""
         raise ConfigError(
             f"'{join_path(path)}' does not exist: '{key}' is not an entry of that list.",
-            f"It has {len(node)} entries, counted from 0.{named}" if node else "The list is empty.",
+            f"It has {count(len(node), 'entry', 'entries')}, counted from 0.{named}" if node else "The list is empty.",
         )
 
 

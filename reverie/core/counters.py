@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from reverie.core.types import Clock, State
+from reverie.core.wording import count
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Budget:
         return f"{self.unit.removesuffix('s')} {number:,}"
 
     def amount(self, number: int) -> str:
-        return f"{number:,} {self.unit}"
+        return count(number, self.unit.removesuffix("s"))
 
 
 @dataclass

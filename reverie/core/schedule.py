@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
@@ -72,6 +73,21 @@ def expand_linear(text: str, horizon_steps: int) -> dict[str, float]:
     if not match:
         raise ValueError(f"'{text}' is not a schedule; write a number, 'lin_3e-4' or {{start, end, from, to}}")
     return {"start": float(match[1]), "end": 0.0, "from": 0, "to": horizon_steps}
+
+
+def shorten(value: Any, horizon_steps: Any) -> Any:
+    """``lin_x`` for a line from x to 0 over the whole horizon, in its long form; everything else as it is."""
+    if not isinstance(value, dict) or set(value) != {"start", "end", "from", "to"}:
+        return value
+    is_linear = value["end"] == 0 and value["from"] == 0 and value["to"] == horizon_steps
+    return f"lin_{short_number(value['start'])}" if is_linear else value
+
+
+def short_number(number: Any) -> str:
+    """A number as people write it in a config: 3e-4, 0.5, 2.5e-4."""
+    if not isinstance(number, float) or not 0 < abs(number) < 0.01:
+        return str(number)
+    return f"{Decimal(repr(number)).normalize():e}"
 
 
 Scheduled = Annotated[Schedule, BeforeValidator(_parse)]

@@ -19,6 +19,7 @@ import numpy as np
 
 from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Array, Row, Sealed, State
+from reverie.core.wording import count
 from reverie.data.ages import EpisodeAges
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore, FileColumns
 from reverie.data.flags import RowFlags
@@ -274,8 +275,8 @@ class ObservedColumns:
         is_small = state["end"] - state["oldest"] > self.capacity_steps
         if saved != (self.num_envs, self.chunk_steps) or is_small:
             raise RunError(
-                f"The saved buffer has chunks of {saved[1]} vector steps of {saved[0]} envs, this one holds "
-                f"{self.capacity_steps} in chunks of {self.chunk_steps} of {self.num_envs} envs.",
+                f"The saved buffer has chunks of {count(saved[1], 'vector step')} of {count(saved[0], 'env')}, "
+                f"this one {self.capacity_steps} in chunks of {self.chunk_steps} of {count(self.num_envs, 'env')}.",
                 "Resume with the env.num_envs and the buffer's capacity and chunk_rows of the saved run.",
             )
 

@@ -23,6 +23,7 @@ from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Transitions, Window
 from reverie.core.types import NOTE, Array, Row, State, WriteBack
+from reverie.core.wording import count
 from reverie.data import ages, flags
 from reverie.data.annotations import AnnotationColumns
 from reverie.data.columns import ObservedColumns
@@ -191,7 +192,9 @@ class ReplayBuffer:
             if self.config.source is not None:
                 more = f"If there are no more data than in '{self.config.source}', lower the buffer's min_rows."
             raise TrainingError(
-                f"The buffer holds {len(self)} rows and is not sampled below {self.config.min_rows} (min_rows).", more
+                f"The buffer holds {count(len(self), 'row')} and is not sampled below {self.config.min_rows} "
+                "(min_rows).",
+                more,
             )
         span = self._span(read)
         drawn = self.sampler.draw(read.batch_size, span, rng)

@@ -18,6 +18,7 @@ from pydantic import Field
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import TrainingError
 from reverie.core.types import Array, State
+from reverie.core.wording import count
 from reverie.data.columns import ObservedColumns
 from reverie.data.spans import Span, anchor_range, judge, legal_blocks
 
@@ -159,11 +160,11 @@ def no_legal_sample(rows: ObservedColumns, span: Span) -> TrainingError:
     shorter = "let the algorithm read shorter stretches (algorithm.sequence.length, batch_length or n_step)"
     if stored < needed:
         return TrainingError(
-            f"A sample needs {needed:,} rows of one env in a row, and the buffer holds {stored:,} of each.",
+            f"A sample needs {count(needed, 'row')} of one env in a row, and the buffer holds {stored:,} of each.",
             f"Collect {needed * rows.num_envs:,} rows or more before the first update, with all envs, or {shorter}.",
         )
     return TrainingError(
-        f"None of the {stored:,} stored rows of an env can be the start of a sample of {needed:,} rows: episodes are "
-        "too short, or the rows do not count.",
+        f"None of the {count(stored, 'stored row')} of an env can be the start of a sample of {count(needed, 'row')}: "
+        "episodes are too short, or the rows do not count.",
         f"Collect longer episodes, or {shorter}.",
     )

@@ -18,6 +18,7 @@ from reverie.core.errors import ConfigError, nearest
 from reverie.core.rng import derive_seed, make_generator
 from reverie.core.specs import Specs, flatten_observation, read_specs
 from reverie.core.types import Array
+from reverie.core.wording import count as counted
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import as_action_list, make_action_map
 from reverie.envs.make import make_env, max_episode_steps_of
@@ -132,7 +133,12 @@ class _Checker:
             if ended:
                 return
         if self.specs.max_episode_steps is None:
-            self.tell("limit", "warning", f"An episode did not end in {self.max_steps} steps; it has no limit.", _LIMIT)
+            self.tell(
+                "limit",
+                "warning",
+                f"An episode did not end in {counted(self.max_steps, 'step')}; it has no limit.",
+                _LIMIT,
+            )
 
     def _check_limit(self) -> None:
         if self.specs.max_episode_steps is None:
@@ -158,7 +164,7 @@ class _Checker:
             fix = "Return (observation, reward, terminated, truncated, info)."
             if count == 4:
                 fix += " The old Gym API had one 'done': split it into the end of the task and a time limit."
-            self.tell("step", "error", f"step() returns {count} values instead of 5.", fix)
+            self.tell("step", "error", f"step() returns {counted(count, 'value')} instead of 5.", fix)
             raise _Broken
         observation, reward, terminated, truncated, info = result
         self._check_observation(env, observation, f"at step {step}")

@@ -17,6 +17,7 @@ from reverie.core.errors import ConfigError, RunError
 from reverie.core.rng import derive_seed
 from reverie.core.specs import flatten_observation
 from reverie.core.types import Array, Row, State, is_last
+from reverie.core.wording import count
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import make_action_map
 from reverie.envs.make import find_spec, is_dotted, make_specs
@@ -87,7 +88,7 @@ class NativeVector:
             return
         if inner["steps"].shape != (self.num_envs,):
             raise RunError(
-                f"The saved state holds {len(inner['steps'])} envs, this run has {self.num_envs}.",
+                f"The saved state holds {count(len(inner['steps']), 'env')}, this run has {self.num_envs}.",
                 f"Set env.num_envs={len(inner['steps'])} to continue, or start a new run.",
             )
         for name in ("state", "steps", "prev_done"):

@@ -11,6 +11,7 @@ import numpy as np
 from reverie.core.errors import RunError, TrainingError
 from reverie.core.specs import Specs, read_specs
 from reverie.core.types import Array, Row, State
+from reverie.core.wording import count
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import make_env, max_episode_steps_of
@@ -95,7 +96,7 @@ def check_env_count(state: State, num_envs: int) -> None:
     """A saved vector fits only one with as many envs."""
     if len(state) != num_envs:
         raise RunError(
-            f"The saved state holds {len(state)} envs, this run has {num_envs}.",
+            f"The saved state holds {count(len(state), 'env')}, this run has {num_envs}.",
             f"Set env.num_envs={len(state)} to continue, or start a new run.",
         )
 

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.types import Array
+from reverie.core.wording import count
 
 Space = spaces.Space[Any]
 
@@ -200,7 +201,7 @@ class MaskObservation(LeafWrapper):
         outside = ", ".join(str(place) for place in self._keep if place >= longest)
         if longest and outside:
             raise ConfigError(
-                f"MaskObservation cannot keep {outside}: the env shows {longest} numbers, 0-{longest - 1}.",
+                f"MaskObservation cannot keep {outside}: the env shows {count(longest, 'number')}, 0-{longest - 1}.",
                 "Correct keep of mask_observation in env.wrappers.",
             )
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from reverie.core.config import Config
 from reverie.core.errors import ConfigError
+from reverie.core.wording import count
 from reverie.nets.blocks import BlockLinear, Dense, NormedSiLU, make_linear, truncated_normal
 from reverie.nets.precision import widened
 
@@ -44,7 +45,7 @@ def grid_of(config: PyramidConfig, height: int, width: int) -> tuple[int, int]:
     grid = height // factor, width // factor
     if height % factor or width % factor or not all(SMALLEST_GRID <= side <= LARGEST_GRID for side in grid):
         raise ConfigError(
-            f"An image of {height}x{width} does not fit {len(config.multipliers)} layers that halve it: a grid of "
+            f"An image of {height}x{width} cannot be halved {count(len(config.multipliers), 'time')}: a grid of "
             f"{SMALLEST_GRID} to {LARGEST_GRID} must be left.",
             "Resize it with the wrapper {kind: resize, width: 64, height: 64}, or change **.multipliers.",
         )

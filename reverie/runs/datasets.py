@@ -17,6 +17,7 @@ from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Carry, Clock, Mode, Row, Sealed, is_last
+from reverie.core.wording import count
 from reverie.data.dataset import Dataset, Tally, write_dataset
 from reverie.data.episodes import EpisodeCutter
 from reverie.data.offline import open_source
@@ -85,7 +86,7 @@ class StoredRows:
 def export_run(run: Path, out: Path, form: str = "chunks", buffer: str = "main") -> Path:
     """Write what a run has stored as a dataset of ours or of Minari's; where it lies."""
     rows = StoredRows(run, buffer)
-    origin = f"replay of {run.name} after {rows.checkpoint.counters['env_steps']} env steps"
+    origin = f"replay of {run.name} after {count(rows.checkpoint.counters['env_steps'], 'env step')}"
     with progress(f"exporting the replay of {run.name}"):
         return _write(out, form, rows.episodes(), rows.specs, rows.config.env, origin, run.name, rows.stacked)
 
@@ -117,7 +118,7 @@ class Player:
         policy, about = load_any_policy(run, which)
         env, steps = EnvConfig.model_validate(about["env"]), int(about["env_steps"])
         mode = Mode.COLLECT if sample else Mode.EVALUATE
-        origin = f"policy of {run.name} after {steps} env steps"
+        origin = f"policy of {run.name} after {count(steps, 'env step')}"
         return cls(env, policy.specs, origin, policy, mode, Counters.saved_in(about).clock())
 
     @classmethod

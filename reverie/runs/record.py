@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reverie.core.counters import Counters
+from reverie.core.wording import count
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs
 from reverie.log.frames import VideoError
@@ -51,7 +52,7 @@ class Cast:
         sample = bool(about["evaluate"]["sample"]) if sample is None else sample
         actor = PolicyActor(policy, seed, Counters.saved_in(about).clock(), sample)
         env = EnvConfig.model_validate(about["env"])
-        return cls(actor, env, seed, f"{env.id} after {about['env_steps']:,} steps")
+        return cls(actor, env, seed, f"{env.id} after {count(about['env_steps'], 'step')}")
 
     @classmethod
     def of_chance(cls, env: EnvConfig, seed: int | None = None) -> Cast:

@@ -20,6 +20,7 @@ from reverie.config.tree import Tree, get, join_path, leaves
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import OutOfMemoryError, RunError
+from reverie.core.wording import count
 from reverie.processor import BLAS_KERNELS
 from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.execute import Execution
@@ -184,7 +185,7 @@ def _check_budget(old: RunConfig, new: RunConfig, steps: int, start: Checkpoint)
     done = start.counters["env_steps"]
     if steps < done:
         fix = "Give more, or go back with --checkpoint as well."
-        raise RunError(f"The run already has {done:,} env steps, more than {steps:,}.", fix)
+        raise RunError(f"The run already has {count(done, 'env step')}, more than {steps:,}.", fix)
     phases, new_phases = list(flatten_phases(old.phases)), list(flatten_phases(new.phases))
     pairs = enumerate(zip(phases, new_phases, strict=False))
     changed = next((number for number, (before, after) in pairs if before != after), len(new_phases))
@@ -192,7 +193,7 @@ def _check_budget(old: RunConfig, new: RunConfig, steps: int, start: Checkpoint)
     if isinstance(index, int) and (changed < index or len(new_phases) <= index):
         last = phases[min(changed, len(new_phases) - 1)].name
         raise RunError(
-            f"A budget of {steps:,} env steps changes how long the phase '{last}' lasts, which is over.",
+            f"A budget of {count(steps, 'env step')} changes how long the phase '{last}' lasts, which is over.",
             "Go back to a checkpoint inside of that phase with --checkpoint as well.",
         )
 

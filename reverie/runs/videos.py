@@ -18,6 +18,7 @@ from reverie.config.schema import RunConfig
 from reverie.core.counters import Counters
 from reverie.core.errors import ReverieError, RunError
 from reverie.core.types import Clock
+from reverie.core.wording import count
 from reverie.log.frames import as_return
 from reverie.log.media import FrameSink, Preview
 from reverie.log.sinks import read_jsonl
@@ -149,7 +150,7 @@ class Videos:
     def _film(self, name: str, policy: Policy, clock: Clock, about: dict[str, Any]) -> None:
         config, path = self.config, self._path(f".{name}")
         scene = Scene(
-            env=config.env, seed=config.seed, title=f"{config.env.id} after {clock.env_steps:,} steps",
+            env=config.env, seed=config.seed, title=f"{config.env.id} after {count(clock.env_steps, 'step')}",
             max_frames=config.video.max_frames, fps=config.video.fps, should_stop=self.should_stop,
         )  # fmt: skip
         actor = PolicyActor(policy, config.seed, clock, config.evaluate.sample)

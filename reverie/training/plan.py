@@ -8,6 +8,7 @@ from typing import Any
 from reverie.config.resolve import steps_text, update_budget
 from reverie.config.schema import RunConfig
 from reverie.core.counters import Budget
+from reverie.core.wording import count
 from reverie.training.phases import Hook, Phase, flatten_phases
 
 
@@ -25,15 +26,15 @@ def make_plan(config: RunConfig) -> dict[str, Any]:
 def plan_lines(plan: dict[str, Any]) -> list[str]:
     """The plan as text."""
     amounts = (plan["duration"], Budget("updates").amount(plan["updates"]) if plan["updates"] else "")
-    facts = [f"{plan['num_envs']} envs ({plan['vector']})", plan["device"], f"{plan['threads']} thread(s)"]
+    facts = [f"{count(plan['num_envs'], 'env')} ({plan['vector']})", plan["device"], count(plan["threads"], "thread")]
     facts += [amount for amount in amounts if amount]
     lines = [
         f"{plan['env']} with {plan['algorithm']}, seed {plan['seed']}",
         ", ".join(facts),
     ]
     for number, phase in enumerate(plan["phases"], 1):
-        is_known = phase["duration"].endswith("cycles")
-        cycles = f", about {phase['cycles']:,} cycles" if phase["cycles"] and not is_known else ""
+        is_known = phase["duration"].endswith(("cycle", "cycles"))
+        cycles = f", about {count(phase['cycles'], 'cycle')}" if phase["cycles"] and not is_known else ""
         lines.append(f"{number}. {phase['name']} ({phase['type']}): {phase['duration']}{cycles}")
         lines += [f"     {hook}" for hook in phase["hooks"]]
         lines += [f"     until {_describe_until(phase['until'])}"] if phase["until"] else []
@@ -42,9 +43,9 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
 
 def _plan_phase(phase: Phase) -> dict[str, Any]:
     amounts = {
-        "env steps": phase.duration_steps, "updates": phase.duration_updates, "cycles": phase.duration_cycles,
+        "env step": phase.duration_steps, "update": phase.duration_updates, "cycle": phase.duration_cycles,
     }  # fmt: skip
-    duration = ", ".join(f"{amount:,} {unit}" for unit, amount in amounts.items() if amount is not None)
+    duration = ", ".join(count(amount, unit) for unit, amount in amounts.items() if amount is not None)
     until = phase.until.model_dump(exclude_none=True) if phase.until else None
     return {
         "name": phase.name, "type": phase.type, "duration": duration, "cycles": _cycles(phase),

@@ -10,6 +10,7 @@ from typing import Any
 from reverie import backend
 from reverie.config.schema import RunConfig
 from reverie.core.specs import Specs
+from reverie.core.wording import count
 from reverie.training import forecast, machine
 from reverie.training.probe import Measured, measure
 from reverie.training.session import Session
@@ -51,8 +52,8 @@ def report_lines(facts: Facts) -> list[str]:
     """The table, at most ``MOST_LINES`` lines."""
     settings, free = facts.config.backend, facts.free_memory
     size = machine.size_text
-    parameters = "" if facts.parameters is None else f", {facts.parameters:,} parameters"
-    table = {"device": f"{settings.device}, {settings.threads} thread(s){parameters}"}
+    parameters = "" if facts.parameters is None else f", {count(facts.parameters, 'parameter')}"
+    table = {"device": f"{settings.device}, {count(settings.threads, 'thread')}{parameters}"}
     table["memory"] = f"{size(facts.memory)} for full buffers" + (f", {size(free)} free" if free is not None else "")
     if facts.disk is not None and facts.free_disk is not None:
         table["disk"] = f"{size(facts.disk)} for checkpoints and policies, {size(facts.free_disk)} free"

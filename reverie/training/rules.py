@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from reverie.core.config import Config
+from reverie.core.wording import count
 
 if TYPE_CHECKING:
     from reverie.core.specs import ActionSpec
@@ -222,7 +223,7 @@ class NoProgress(Rule):
         if not self.task.horizon_steps or (goal is not None and watch.number >= goal):
             return None
         waited = line["env_steps"] - watch.count
-        text = f"no evaluation was better than {watch.number:.4g} for {waited:,} env steps"
+        text = f"no evaluation was better than {watch.number:.4g} for {count(waited, 'env step')}"
         is_long = waited > self.bound * self.task.horizon_steps and watch.seen >= FEWEST_EVALUATIONS
         return text if is_long else None
 

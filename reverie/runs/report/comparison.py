@@ -50,9 +50,13 @@ def _lead(comparison: Comparison) -> str:
     for env, groups in list(comparison.envs.items())[:3]:
         row = score_rows(groups)[0]
         where = f" on {env}" if len(comparison.envs) > 1 else ""
-        told = f"{_title(row[0])}{where}: best final score of {count(len(groups), 'group')} (IQM of {row[1]} runs)"
+        told = f"{_title(row[0])}{where}: best final score of {count(len(groups), 'group')} ({_of_runs(groups[0])})"
         boxes.append(f"<div{'' if boxes else ' class=main'}><b>{escape(row[2])}</b><span>{escape(told)}</span></div>")
     return f'<div class="scores">{"".join(boxes)}</div>\n'
+
+
+def _of_runs(group: Group) -> str:
+    return "IQM of " + count(len(group.scores), "run")
 
 
 def _env_section(comparison: Comparison, env: str, groups: list[Group]) -> str:

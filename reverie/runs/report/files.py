@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from reverie.core.wording import count
+
 LARGEST_DOCUMENT = 4 << 20
 """Bytes of a JSON or YAML document; a config has a few thousand."""
 LONGEST_LINE = 4 << 20
@@ -136,7 +138,8 @@ class Lines:
 
     def _tell(self) -> None:
         if self.damaged:
-            self.problems.append(f"{self.name}: {self.damaged:,} damaged lines were left out.")
+            verb = "was" if self.damaged == 1 else "were"
+            self.problems.append(f"{self.name}: {count(self.damaged, 'damaged line')} {verb} left out.")
         if self.skipped:
             self.problems.append(
                 f"{self.name} is large: of its lines {self.count:,} were read and {self.skipped:,} passed over, evenly."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reverie.core.wording import count
 from reverie.runs.report.charts import Chart, Line
 from reverie.runs.report.elements import section, small_figure, table
 from reverie.runs.report.look import Calibration, Curves, Foresight
@@ -45,7 +46,9 @@ def _error_figure(curves: Curves) -> str:
     x = np.arange(1, len(curves.model) + 1, dtype=float)
     lines = [Line(x, np.array(curves.model), colour=0), Line(x, np.array(curves.repeat_last), colour=1)]
     last = number(curves.model[-1])
-    told = f"{curves.key}: error of {last} after {len(x)} steps, {number(curves.repeat_last[-1])} by repeating."
+    told = (
+        f"{curves.key}: error of {last} after {count(len(x), 'step')}, {number(curves.repeat_last[-1])} by repeating."
+    )
     chart = Chart(lines, told, "steps ahead", "mean squared error", has_dashes=True)
     return small_figure(curves.key, chart, f"open loop, {last} at the end")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reverie.core.counters import Budget
+from reverie.core.wording import count
 from reverie.runs.report.files import Lines, Unreadable, as_number, plain_path, read_bytes, read_mapping
 from reverie.runs.report.look import Foresight, read_foresight
 from reverie.runs.report.records import (
@@ -222,7 +223,7 @@ def _what_is_missing(run: RunData) -> list[str]:
         missing.append("The run has not been evaluated yet, so there is no score.")
     spoilt = sum(series.not_finite for series in run.metrics.curves.values())
     if spoilt:
-        missing.append(f"{spoilt:,} values of metrics are not finite numbers and are not drawn.")
+        missing.append(f"{count(spoilt, 'value')} of metrics left out of the charts, as not finite.")
     if run.settings.tree and not run.settings.has_sources:
         missing.append("The run did not record where its settings came from.")
     return missing

@@ -131,12 +131,19 @@ def different_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
     settings = [_compared(group.runs[0]) for group in groups]
     keys = dict.fromkeys(key for values in settings for key in values)
     rows = {key: [values.get(key, "(absent)") for values in settings] for key in keys}
-    return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
+    return {key: row for key, row in rows.items() if len(set(map(_text, row))) > 1}
 
 
 def _identity(run: RunData) -> str:
     """Equal for runs of the same experiment."""
-    return json.dumps([run.env, run.algorithm, _compared(run)], sort_keys=True, default=str)
+    settings = {key: _text(value) for key, value in _compared(run).items()}
+    return json.dumps([run.env, run.algorithm, settings], sort_keys=True)
+
+
+def _text(value: Any) -> str:
+    """Equal for equal values; 1 and 1.0 are."""
+    whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if whole else value, sort_keys=True, default=str)
 
 
 def _compared(run: RunData) -> dict[str, Any]:
@@ -151,10 +158,31 @@ def _name(groups: list[Group], shared: set[str]) -> None:
         group.label = " ".join([group.runs[0].algorithm, *_few(typed)])
     for label in {group.label for group in groups}:
         same = [group for group in groups if group.label == label]
-        rows = different_settings(same) if len(same) > 1 else {}
-        for place, group in enumerate(same):
-            words = [f"{_short(key)}={show_value(row[place])}" for key, row in rows.items()]
-            group.label = " ".join([label, *_few(words)])
+        if len(same) > 1:
+            _add_differences(same)
+    labels = [group.label for group in groups]
+    for number, group in enumerate(groups, 1):
+        if labels.count(group.label) > 1:  # values that look the same: 1 and "1"
+            group.label += f" ({number})"
+
+
+def _add_differences(groups: list[Group]) -> None:
+    """As few of the settings that differ as tell the groups apart, then others while there is room."""
+    rows = different_settings(groups)
+    chosen: list[str] = []
+    while len(chosen) < len(rows) and _num_kinds(rows, chosen) < len(groups):
+        left = [key for key in rows if key not in chosen]
+        chosen.append(max(left, key=lambda key: _num_kinds(rows, [*chosen, key])))
+    keys = [*chosen, *(key for key in rows if key not in chosen)]
+    most = max(MOST_IN_A_LABEL, len(chosen))
+    for place, group in enumerate(groups):
+        words = [f"{_short(key)}={show_value(rows[key][place])}" for key in keys]
+        group.label = " ".join([group.label, *_few(words, most)])
+
+
+def _num_kinds(rows: dict[str, list[Any]], keys: list[str]) -> int:
+    """How many groups these settings tell apart."""
+    return len(set(zip(*(map(show_value, rows[key]) for key in keys), strict=True)))
 
 
 def _typed(run: RunData) -> list[str]:
@@ -164,12 +192,8 @@ def _typed(run: RunData) -> list[str]:
     return list(dict.fromkeys(typed))
 
 
-def _few(words: list[str]) -> list[str]:
-    return (
-        words
-        if len(words) <= MOST_IN_A_LABEL
-        else [*words[:MOST_IN_A_LABEL], f"and {len(words) - MOST_IN_A_LABEL} more"]
-    )
+def _few(words: list[str], most: int = MOST_IN_A_LABEL) -> list[str]:
+    return words if len(words) <= most else [*words[:most], f"and {len(words) - most} more"]
 
 
 def _short(key: str) -> str:

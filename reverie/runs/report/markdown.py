@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from reverie.core.types import Array
+from reverie.core.wording import count
 from reverie.runs.report.facts import PART_NAMES, machine_facts, score_lines, shown_metrics, time_parts
 from reverie.runs.report.foresight import CALIBRATION_HEAD, ERROR_HEAD, about, calibration_rows, error_rows
 from reverie.runs.report.gather import RunData
@@ -45,7 +46,7 @@ def run_text(run: RunData) -> str:
 def comparison_text(comparison: Comparison) -> str:
     """Several runs."""
     runs = [run for group in comparison.groups for run in group.runs]
-    parts = [f"# {len(runs)} runs, {len(comparison.groups)} groups\n"]
+    parts = [f"# {count(len(runs), 'run')}, {count(len(comparison.groups), 'group')}\n"]
     for env, groups in comparison.envs.items():
         rows = score_rows(groups)
         body = _table(["group", "runs", "final score (IQM)", "95 % interval", "best"], rows)

@@ -108,5 +108,5 @@ def setting_section(run: RunData) -> str:
     elif settings.has_sources:
         note = "Nothing differs from the preset."
     full = table(["setting", "value", "set by"], [[s.key, show_value(s.value), s.source] for s in settings.values])
-    html += folded(f"All {len(settings.values)} settings", f'<div class="keys">{full}</div>')
+    html += folded(f"All {count(len(settings.values), 'setting')}", f'<div class="keys">{full}</div>')
     return section("Settings", html, note)

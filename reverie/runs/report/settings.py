@@ -10,6 +10,7 @@ from reverie.config.secrets import hide, hide_in_tree
 from reverie.config.tree import Tree, get, join_path, leaves
 from reverie.config.yaml_text import load_yaml
 from reverie.core.errors import ConfigError
+from reverie.core.schedule import shorten
 from reverie.runs.report.files import Lines, read_bytes, read_mapping
 
 CONFIG, SOURCES, RESUMES = "config.yaml", "sources.json", "resumes.jsonl"
@@ -60,8 +61,9 @@ def read_settings(run: Path, problems: list[str]) -> Settings:
     tree = hide_in_tree(_read_tree(run, problems))  # reports are passed around
     recorded = read_mapping(run, SOURCES, problems)
     sources, preset = _mapping(recorded.get("sources")), _mapping(recorded.get("preset"))
+    horizon = tree.get("horizon_steps")
     values = [
-        Setting(key := join_path(path), value, str(sources.get(key, UNKNOWN)))
+        Setting(key := join_path(path), shorten(value, horizon), str(sources.get(key, UNKNOWN)))
         for path, value in leaves(tree, whole_schedules=True)
     ][:MOST_SETTINGS]
     known = {setting.key: setting for setting in values}

@@ -112,7 +112,7 @@ def test_phases_and_hooks_may_be_called_by_their_names(key: str, value: tuple[st
 def test_names_that_are_not_there_or_not_unique_are_told() -> None:
     with pytest.raises(ConfigError, match="'lern' is not an entry") as caught:
         compose("Toy-v0:toy", ["two", "phases.lern.duration_steps=1"])
-    assert "Their names: prefill, learn." in caught.value.fix
+    assert "Names: prefill, learn." in caught.value.fix
     with pytest.raises(ConfigError, match="could be several entries called 'update'") as caught:
         compose("Toy-v0:toy", ["two", "phases.1.hooks=[update, {update: {}}]", "phases.learn.hooks.update.updates=1"])
     assert "phases.1.hooks.0 or phases.1.hooks.1" in caught.value.fix
@@ -293,7 +293,7 @@ def test_a_list_is_replaced_and_its_old_sources_are_forgotten() -> None:
 def test_a_list_entry_must_exist() -> None:
     with pytest.raises(ConfigError, match=r"'phases\.3\.name' does not exist") as caught:
         compose("Toy-v0:toy", ["phases.3.name=x"])
-    assert "1 entries" in caught.value.fix
+    assert "1 entry," in caught.value.fix
 
 
 def test_a_list_that_no_file_gave_is_empty() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from reverie.core.config import Config
-from reverie.core.schedule import Rate, Scheduled, Share, constant, expand_linear
+from reverie.core.schedule import Rate, Scheduled, Share, constant, expand_linear, shorten
 from reverie.core.types import Clock
 
 
@@ -92,3 +92,18 @@ def test_what_is_dumped_can_be_read_again() -> None:
         dumped = Example(rate=value).model_dump(mode="json")
         assert dumped == {"rate": value}
         assert Example(**dumped) == Example(rate=value)
+
+
+@pytest.mark.parametrize(
+    ("start", "short"), [(0.001, "1e-3"), (0.0003, "3e-4"), (2.5e-4, "2.5e-4"), (0.5, "0.5"), (-1e-5, "-1e-5")]
+)
+def test_a_line_over_the_horizon_has_a_short_form_that_means_the_same(start: float, short: str) -> None:
+    assert shorten(expand_linear(f"lin_{start}", 100), 100) == f"lin_{short}"
+    assert expand_linear(f"lin_{short}", 100) == expand_linear(f"lin_{start}", 100)
+
+
+@pytest.mark.parametrize(
+    "value", [0.5, "lin_1e-3", {"start": 1}, {"start": 1.0, "end": 0.1, "from": 0, "to": 100}, None]
+)
+def test_other_values_have_no_short_form(value: Any) -> None:
+    assert shorten(value, 100) == value

@@ -31,7 +31,7 @@ def test_the_plan_as_text() -> None:
     lines = plan_lines(make_plan(checking_config(COLLECT, UNTIL, horizon_steps=3000)))
     assert lines == [
         "Reverie/Counting-v0 with tests.checking.CheckingAlgorithm, seed 0",
-        "3 envs (sync), cpu, 1 thread(s), 1,000 env steps",
+        "3 envs (sync), cpu, 1 thread, 1,000 env steps",
         "1. phase 0 (online): 1,000 env steps, about 84 cycles",
         "     collect  rows 12",
         "     update",
@@ -47,4 +47,4 @@ def test_the_plan_states_what_whole_cycles_make_of_a_budget() -> None:
     assert plan_lines(make_plan(checking_config(COLLECT, short)))[1].endswith(
         "about 2,808 env steps (2,000 rounded up to whole cycles)"
     )
-    assert plan_lines(make_plan(checking_config(COLLECT)))[1].endswith("thread(s), 1,000 env steps")
+    assert plan_lines(make_plan(checking_config(COLLECT)))[1].endswith("thread, 1,000 env steps")

@@ -49,7 +49,7 @@ def test_lines_that_are_too_long_are_passed_over(tmp_path: Path, monkeypatch: py
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"a": "' + 450 * "x" + '"}\n{"a": 2}\n')
     problems: list[str] = []
     assert [record["a"] for record in Lines(tmp_path, "x.jsonl", problems)] == [1, 2]
-    assert problems == ["x.jsonl: 1 damaged lines were left out."]
+    assert problems == ["x.jsonl: 1 damaged line was left out."]
 
 
 def test_large_files_are_thinned_evenly_but_not_of_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

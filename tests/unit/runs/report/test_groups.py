@@ -43,6 +43,36 @@ def test_groups_that_were_typed_alike_are_told_apart_by_what_differs(tmp_path: P
     assert sorted(group.label for group in comparison.groups) == ["ppo gamma=0.5", "ppo gamma=0.6"]
 
 
+def test_what_tells_groups_apart_is_in_their_labels_also_if_much_else_differs(tmp_path: Path) -> None:
+    """Four settings differ, and the first three leave two of the three groups alike."""
+    settings = [{"a": 1, "b": 1, "c": 1, "d": 1}, {"a": 2, "b": 2, "c": 2, "d": 2}, {"a": 2, "b": 2, "c": 2, "d": 3}]
+    for number, values in enumerate(settings):
+        (write_run(tmp_path, str(number), settings=values) / "sources.json").unlink()
+    labels = {group.label for group in compare([gather(tmp_path / str(number)) for number in range(3)]).groups}
+    assert labels == {f"ppo d={d} a={a} b={a} and 1 more" for d, a in ((1, 1), (2, 2), (3, 2))}
+
+
+def test_labels_are_never_equal(tmp_path: Path) -> None:
+    runs = [gather(write_run(tmp_path, str(n), settings={"mode": mode})) for n, mode in enumerate((1, "1"))]
+    assert sorted(group.label for group in compare(runs).groups) == ["ppo mode=1 (1)", "ppo mode=1 (2)"]
+
+
+def test_the_same_number_in_two_forms_is_the_same_setting(tmp_path: Path) -> None:
+    runs = [gather(write_run(tmp_path, str(n), settings={"clip": clip})) for n, clip in enumerate((1, 1.0))]
+    assert len(compare(runs).groups) == 1
+
+
+def test_a_schedule_is_written_as_people_type_it(tmp_path: Path) -> None:
+    """The horizon of these runs is 300."""
+    line = {"start": 0.001, "end": 0.0, "from": 0, "to": 300}
+    runs = [
+        gather(write_run(tmp_path, str(n), settings={"rate": {**line, "to": to}})) for n, to in enumerate((300, 200))
+    ]
+    assert sorted(group.label for group in compare(runs).groups) == [
+        "ppo rate=lin_1e-3", "ppo rate={start: 0.001, end: 0.0, from: 0, to: 200}",
+    ]  # fmt: skip
+
+
 def test_the_curve_of_a_group_by_hand(tmp_path: Path) -> None:
     long = gather(write_run(tmp_path, "long", seed=1, scores=(0.0, 10.0, 20.0)))
     short = gather(write_run(tmp_path, "short", seed=2, scores=(2.0, 20.0)))
