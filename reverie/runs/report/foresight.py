@@ -14,7 +14,8 @@ ERROR_HEAD = ("foreseen", "steps", "error at the first", "error at the last", "r
 CALIBRATION_HEAD = ("predicted", "mean error over alike predictions", "mean error")
 
 
-def foresight_section(look: Foresight | None, unit: str = "env steps") -> str:
+def foresight_section(look: Foresight | None, unit: str = "env steps", judged: str = "") -> str:
+    """``judged`` is the verdict on the model."""
     if look is None:
         return ""
     html = "".join(_picture(title, address) for title, address in look.pictures)
@@ -24,6 +25,7 @@ def foresight_section(look: Foresight | None, unit: str = "env steps") -> str:
     html += f'<div class="multiples">{"".join(figures)}</div>' if figures else ""
     if look.calibrations:
         html += table(CALIBRATION_HEAD, calibration_rows(look), (1, 2), "Calibration")
+    html = f"<p><b>{escape(judged)}</b></p>{html}" if judged else html
     note = f"{about(look, unit)} Dashed: what repeating gives, and predictions that come true."
     return section("World model", html, note)
 

@@ -46,6 +46,8 @@ class Foresight:
     curves: list[Curves]
     calibrations: list[Calibration]
     pictures: list[tuple[str, str]]
+    reconstructions: dict[str, float]
+    """By key: squared error of what is shown of a row that has just been seen."""
 
 
 def read_foresight(run: Path, problems: list[str]) -> Foresight | None:
@@ -65,8 +67,11 @@ def read_foresight(run: Path, problems: list[str]) -> Foresight | None:
         for key, values in list(_mapping(told.get("open_loop")).items())[:MOST_KEYS]
         if (found := _curves(key, values)) is not None
     ]
-    calibrations = _calibrations(_mapping(told.get("calibration")), _mapping(told.get("metrics")))
-    return Foresight(float(taken[-1][0]), curves, calibrations, _pictures(run, place, problems))
+    metrics = _mapping(told.get("metrics"))
+    calibrations = _calibrations(_mapping(told.get("calibration")), metrics)
+    errors = {found.key: as_number(metrics.get(f"reconstruction/{found.key}/mse")) for found in curves}
+    shown = {key: error for key, error in errors.items() if error is not None}
+    return Foresight(float(taken[-1][0]), curves, calibrations, _pictures(run, place, problems), shown)
 
 
 def _curves(key: str, values: Any) -> Curves | None:

@@ -16,6 +16,7 @@ from reverie.runs.report.look import Foresight
 from reverie.runs.report.records import Alert
 from reverie.runs.report.scoring import improvement_rows, score_rows, shared_rows
 from reverie.runs.report.settings import show_value
+from reverie.runs.report.verdict import verdict
 from reverie.runs.report.wording import duration, escape_markdown, number, percent, score, title, whole
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -32,7 +33,7 @@ def run_text(run: RunData) -> str:
         _problems(run.problems),
         _section("Alerts", _list(_alert(alert, run.unit) for alert in run.alerts)),
         _section("Learning", _learning(run)),
-        _section("World model", _foresight(run.foresight, run.unit) if run.foresight else ""),
+        _section("World model", _foresight(run, run.foresight) if run.foresight else ""),
         _section("Metrics", _table(["metric", "last", "lowest", "highest"], [
             [name, number(series.last), *map(number, series.extremes())] for name, series in shown_metrics(run)])),
         _section("Time", _table(["part", "time", "share"], _time_rows(run))),
@@ -95,9 +96,10 @@ def _learning(run: RunData) -> str:
     return _table(["return", "over the run", "first", "last"], lines)
 
 
-def _foresight(look: Foresight, unit: str) -> str:
+def _foresight(run: RunData, look: Foresight) -> str:
+    judged = escape_markdown(verdict(look, run.final_score, run.solved_at))
     tables = (_table(ERROR_HEAD, error_rows(look)), _table(CALIBRATION_HEAD, calibration_rows(look)))
-    return "\n".join(part for part in (f"{about(look, unit)}\n", *tables) if part)
+    return "\n".join(part for part in (judged and f"{judged}\n", f"{about(look, run.unit)}\n", *tables) if part)
 
 
 def _time_rows(run: RunData) -> list[list[str]]:

@@ -17,6 +17,7 @@ from reverie.runs.report.sections import (
     time_section,
     video_section,
 )
+from reverie.runs.report.verdict import verdict
 from reverie.runs.report.wording import duration, escape, score, title, whole
 
 STATES = ("finished", "failed", "stopped", "running", "created")
@@ -24,13 +25,14 @@ STATES = ("finished", "failed", "stopped", "running", "created")
 
 def run_page(run: RunData, base: Path | None = None) -> str:
     """The whole page; ``base`` is the folder it will lie in, which links start from."""
+    judged = verdict(run.foresight, run.final_score, run.solved_at) if run.foresight else ""
     parts = (
         _head(run),
         problem_box(run.problems),
         alert_section(run),
         section("Learning", learning_figures(run)),
         video_section(run, base or run.path),
-        foresight_section(run.foresight, run.unit),
+        foresight_section(run.foresight, run.unit, judged),
         metric_section(run),
         time_section(run),
         setting_section(run),
