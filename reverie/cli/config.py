@@ -62,7 +62,11 @@ def explain(
     from reverie.config.compose import compose
     from reverie.config.explain import explain as explain_keys
     from reverie.config.explain import explain_tree
+    from reverie.config.sb3_names import NAMES
 
+    if key in NAMES:
+        _explain_name(key, as_json)
+        return
     if ":" in key:
         pairs = explain_tree(compose(key).tree)
         entries = [{**entry.to_json(), "value": value} for entry, value in pairs]
@@ -95,6 +99,22 @@ def diff(left: Side, right: Side, runs_dir: RunsDir = Path("runs"), as_json: Jso
     for entry in differences:
         table.add_row(*map(Text, (entry.key, _format(entry.left), _format(entry.right))))
     Console().print(table)
+
+
+def _explain_name(name: str, as_json: bool) -> None:
+    """What a name of Stable-Baselines3 is called here, for each algorithm."""
+    from reverie.config.presets import algorithm_names
+    from reverie.config.sb3_names import NAMES, Ours, meaning
+
+    kinds = [kind for kind in algorithm_names() if kind in NAMES[name] or "*" in NAMES[name]]
+    found = {kind: meaning(name, kind) for kind in kinds}
+    ours = {kind: each.key if isinstance(each, Ours) else None for kind, each in found.items()}
+    if as_json:
+        typer.echo(json.dumps([{"key": name, "ours": ours}]))
+        return
+    typer.echo(f"{name} is a name of Stable-Baselines3. Here it is called:")
+    for kind, each in found.items():
+        typer.echo(f"  {kind}: {each.key if isinstance(each, Ours) else 'nothing, since ' + each.reason}")
 
 
 def _explanation(entry: dict[str, Any]) -> Group:

@@ -227,7 +227,7 @@ def _check_never_saved(folder: RunFolder) -> None:
     if not is_saved and not (folder.path / "policies" / "final").exists():
         return
     spec, has_policy = folder.manifest().get("spec"), any((folder.path / "policies").glob("*/policy.json"))
-    start = f"reverie train {spec}" + (f" --init-from {folder.name}" if has_policy else "")
+    start = f"reverie train {spec}" + (f" --init-from {folder.words}" if has_policy else "")
     raise RunError(
         f"The checkpoints of '{folder.name}' are gone, so it cannot go on. Beginning again would delete its metrics "
         "and policies.",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from reverie.cli.main import app
 from reverie.config.compose import compose
 from reverie.config.fields import component_config
 from reverie.config.resolve import resolve_numbers
@@ -191,7 +194,16 @@ def test_a_resumed_run_takes_the_names_too() -> None:
     assert getattr(changed.algorithm, "entropy_weight", None) == 0.02
 
 
+def test_names_can_be_explained() -> None:
+    explained = CliRunner().invoke(app, ["config", "explain", "ent_coef"]).output
+    assert "  ppo: algorithm.entropy_weight\n" in explained
+    assert "  dqn: nothing, since its policy has no entropy" in explained
+    (entry,) = json.loads(CliRunner().invoke(app, ["config", "explain", "n_epochs", "--json"]).output)
+    assert entry == {"key": "n_epochs", "ours": {"dqn": None, "dreamer": None, "ppo": "algorithm.epochs", "sac": None}}
+
+
 def test_keys_of_the_table_exist() -> None:
+    assert set(NAMES) & set(RunConfig.model_fields) == set()
     for name, by_kind in NAMES.items():
         for kind, found in by_kind.items():
             if isinstance(found, Ours) and found.key.startswith("algorithm.") and kind != "*":
