@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import cast
 
 from reverie import backend
+from reverie.config.checks import raise_findings
+from reverie.config.data_checks import check_order_of_data
 from reverie.config.fields import networks_of
 from reverie.config.overrides import phase_config
 from reverie.config.schema import EvaluateConfig, RunConfig
@@ -100,6 +102,12 @@ def check_agent(config: RunConfig) -> None:
     with backend.without_weights():
         algorithm = _make_algorithm(config, make_specs(config.env), Streams(config.seed))
     check_reads(config, algorithm.reads)
+    check_data(config, algorithm.reads)
+
+
+def check_data(config: RunConfig, reads: Mapping[str, Read]) -> None:
+    """Refuse updates that come before there are enough rows, also those whose moment depends on the size of a batch."""
+    raise_findings(check_order_of_data(config, {name: read.rows for name, read in reads.items()}))
 
 
 def check_reads(config: RunConfig, reads: Mapping[str, Read]) -> None:

@@ -6,7 +6,7 @@ after the night's first phase.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from reverie.config.data_checks import check_order_of_data, in_order
@@ -32,9 +32,15 @@ def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) ->
         *_check_priorities(config),
         *_check_memory(config), *_check_holdout(config), *_check_precision(config),
     ]  # fmt: skip
-    if findings:
-        known = sources or {}
-        raise problems_error([Problem(key, "", source_of(known, key), what, fix) for key, what, fix in findings])
+    raise_findings(findings, sources)
+
+
+def raise_findings(findings: Iterable[tuple[str, str, str]], sources: Mapping[str, str] | None = None) -> None:
+    """One ConfigError with all of them, if there are any."""
+    known = sources or {}
+    problems = [Problem(key, "", source_of(known, key), what, fix) for key, what, fix in findings]
+    if problems:
+        raise problems_error(problems)
 
 
 @dataclass(frozen=True)

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import inf
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, inf
 
 from reverie.config.hook_checks import INTERVALS, ORCHESTRATED, Findings, has_hook, has_update
 from reverie.config.schema import RunConfig
 from reverie.training.phases import Hook, Phase
 
 
-def check_order_of_data(config: RunConfig) -> Findings:
+def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None] | None = None) -> Findings:
     """An update needs an earlier collect into its buffer, in this cycle or in an earlier phase, and enough rows of it.
 
-    Episodes decide how many rows there will be, so they are counted from above: what is refused can never work.
+    Rows are counted from below, so that what passes works; where episodes decide how many there are, anything passes.
+    ``update_rows`` are the rows that each hook replays, once the algorithm is known to the last detail.
     """
     findings: dict[str, tuple[str, str]] = {}
-    most = {name: inf if getattr(buffer, "source", None) else 0.0 for name, buffer in config.buffers.items()}
+    least = {name: inf if getattr(buffer, "source", None) else 0.0 for name, buffer in config.buffers.items()}
     filling: dict[str, str] = {}
     for key, phase in in_order(config.phases):
-        rows = most.get(phase.buffer, 0.0)
+        before = least.get(phase.buffer, 0.0)
         needed = getattr(config.buffers.get(phase.buffer), "min_rows", 1)
         for index, hook in enumerate(phase.hooks):
-            if hook.name == "collect":
-                rows += hook.rows or inf
-            elif hook.name not in ORCHESTRATED:
-                by_then = rows + _rows_until_due(hook, config.env.num_envs)
-                if not rows:
-                    findings[f"{key}.hooks.{index}.{hook.name}"] = _no_data(hook, phase)
-                elif by_then < needed:
-                    what = (
-                        f"{hook.name} of phase '{phase.name}' comes when at most {by_then:,.0f} of {needed:,} are there"
-                    )
-                    findings[f"buffers.{phase.buffer}.min_rows"] = what, _more_rows(filling.get(phase.buffer), needed)
+            if hook.name in ORCHESTRATED:
+                continue
+            by_then = before + _rows_at_first_run(phase, index, (update_rows or {}).get(hook.name))
+            if not before and not any(other.name == "collect" for other in phase.hooks[:index]):
+                findings[f"{key}.hooks.{index}.{hook.name}"] = _no_data(hook, phase)
+            elif by_then < needed:
+                what = f"{hook.name} of phase '{phase.name}' comes when only {by_then:,.0f} rows are sure to be there"
+                fix = _more_rows(filling.get(phase.buffer), phase.buffer, needed, int(by_then))
+                findings[f"buffers.{phase.buffer}.min_rows"] = f"{what}, of {needed:,}", fix
         if "buffer" not in phase.keep:
-            most[phase.buffer] = 0.0
-        elif has_update(phase) and rows:
-            most[phase.buffer] = inf  # later updates find more than the first, which is judged
+            least[phase.buffer] = 0.0
+        elif has_update(phase) and (before or has_hook(phase, "collect")):
+            least[phase.buffer] = inf  # later updates find more than the first, which is judged
         else:
-            most[phase.buffer] = most.get(phase.buffer, 0.0) + _most_rows(phase, config.env.num_envs)
+            least[phase.buffer] = before + _rows_of(phase)
             if phase.duration_steps and has_hook(phase, "collect"):
                 filling[phase.buffer] = key
     for key, (what, fix) in findings.items():
@@ -55,23 +54,35 @@ def in_order(phases: tuple[Phase, ...], prefix: str = "phases") -> Iterator[tupl
             yield from in_order(phase.phases, f"{key}.phases")
 
 
-def _most_rows(phase: Phase, num_envs: int) -> float:
-    """What a phase collects at most. Every env may begin an episode at every other row, which makes no env step."""
-    per_cycle = sum(hook.rows or inf for hook in phase.hooks if hook.name == "collect")
-    if phase.duration_cycles is not None:
-        return per_cycle * phase.duration_cycles
-    if phase.duration_steps is not None and per_cycle:
-        return 2 * (phase.duration_steps - 1) + num_envs + per_cycle
-    return inf if per_cycle else 0
+def _rows_of(phase: Phase) -> float:
+    """What a phase collects at least. Rows are env steps and the beginnings of episodes."""
+    per_cycle = _rows_per_cycle(phase.hooks)
+    if per_cycle == inf or phase.duration_cycles is not None:
+        return per_cycle * (phase.duration_cycles or 1)
+    steps = phase.duration_steps or 0
+    return ceil(steps / per_cycle) * per_cycle if per_cycle else steps
 
 
-def _rows_until_due(hook: Hook, num_envs: int) -> float:
-    """The most rows that are collected after those of its phase's first cycle before an update is made."""
-    if hook.train_ratio is not None or any(getattr(hook, name) is not None for name in INTERVALS):
+def _rows_per_cycle(hooks: Sequence[Hook]) -> float:
+    """Rows that every cycle collects; infinite where they are counted in episodes."""
+    collects = [hook for hook in hooks if hook.name == "collect"]
+    return sum(hook.rows or inf for hook in collects if not hook.rows or not _waits(hook))
+
+
+def _waits(hook: Hook) -> bool:
+    return any(getattr(hook, name) is not None for name in INTERVALS)
+
+
+def _rows_at_first_run(phase: Phase, index: int, rows: int | None) -> float:
+    """What the phase has collected at least when an update of it runs for the first time; infinite if unknown."""
+    hook, per_cycle = phase.hooks[index], _rows_per_cycle(phase.hooks)
+    may_wait_for_collect = hook.every_cycles and any(map(_waits, (h for h in phase.hooks if h.name == "collect")))
+    if per_cycle == inf or hook.every_updates or may_wait_for_collect or (hook.train_ratio and not rows):
         return inf
-    if hook.updates_per_step is None:
-        return 0
-    return num_envs if hook.updates_per_step >= 1 else inf  # a first cycle may be nothing but beginnings
+    rate = hook.train_ratio / rows if hook.train_ratio and rows else hook.updates_per_step
+    steps = max(hook.every_steps or 0, ceil(1 / rate) if rate else 0)
+    cycles = max(hook.every_cycles or 1, ceil(steps / per_cycle) if per_cycle else 1)
+    return max(steps, (cycles - 1) * per_cycle + _rows_per_cycle(phase.hooks[:index]))
 
 
 def _no_data(hook: Hook, phase: Phase) -> tuple[str, str]:
@@ -81,8 +92,8 @@ def _no_data(hook: Hook, phase: Phase) -> tuple[str, str]:
     return what, "Put a collect hook before it, or a phase that fills the buffer before this one."
 
 
-def _more_rows(filling: str | None, needed: int) -> str:
+def _more_rows(filling: str | None, buffer: str, needed: int, sure: int) -> str:
     more = f"Set {filling}.duration_steps={needed}"
     if filling is None:
         more = f"Put a phase before it that collects for duration_steps: {needed} with controller: random"
-    return f"{more}, or a smaller min_rows."
+    return f"{more}, or buffers.{buffer}.min_rows={max(1, sure)}."

@@ -38,6 +38,16 @@ class TrainingError(ReverieError):
     """Training had to stop: a loss is not finite, an environment keeps crashing."""
 
 
+class TooFewRowsError(TrainingError):
+    """An update came before its buffer held enough."""
+
+    def __init__(self, message: str, fix: str, rows: int) -> None:
+        super().__init__(message, fix)
+        self.rows = rows
+        self.resume_with = ""
+        """The setting with which the run goes on, as typed."""
+
+
 class OutOfMemoryError(TrainingError):
     """An update needs more memory than there is."""
 

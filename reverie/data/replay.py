@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
-from reverie.core.errors import ConfigError, TrainingError
+from reverie.core.errors import ConfigError, TooFewRowsError
 from reverie.core.reads import Read, Transitions, Window
 from reverie.core.types import NOTE, Array, Row, State, WriteBack
 from reverie.core.wording import count
@@ -190,12 +190,10 @@ class ReplayBuffer:
         if len(self) < self.config.min_rows:
             more = "Collect more before the update, for instance in a phase of its own with controller: random."
             if self.config.source is not None:
-                more = f"If there are no more data than in '{self.config.source}', lower the buffer's min_rows."
-            raise TrainingError(
-                f"The buffer holds {count(len(self), 'row')} and is not sampled below {self.config.min_rows} "
-                "(min_rows).",
-                more,
-            )
+                more = f"There are no more data in '{self.config.source}'."
+            held, needed = count(len(self), "row"), self.config.min_rows
+            what = f"The buffer holds {held} and is not sampled below {needed} (min_rows)."
+            raise TooFewRowsError(what, more, len(self))
         span = self._span(read)
         drawn = self.sampler.draw(read.batch_size, span, rng)
         self.usage.served += read.rows

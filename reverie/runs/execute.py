@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-from reverie.config.build import build, build_evaluator
+from reverie.config.build import build, build_evaluator, check_data
 from reverie.config.files import config_to_tree
 from reverie.config.hook_checks import has_hook, has_update
 from reverie.config.resolve import budget_of, exceeds_budget, steps_text
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
-from reverie.core.errors import ConfigError, ReverieError, RunError
+from reverie.core.errors import ConfigError, ReverieError, RunError, TooFewRowsError
 from reverie.envs.snapshot import cached_verdict
 from reverie.envs.verdicts import SnapshotVerdict
 from reverie.log.console import Console
@@ -110,6 +110,7 @@ class Execution:
             with progress("reading the checkpoint"):
                 load_checkpoint(checkpointer, checkpoint, self.changed)
         else:
+            check_data(self.config, session.algorithm.reads)
             load_initial_weights(session.algorithm, self.folder.path)
         return checkpointer
 
@@ -245,7 +246,8 @@ class Execution:
         # What the config asks for cannot be done: the same run would fail again.
         if not isinstance(error, ConfigError) and self.resume_command not in getattr(error, "fix", ""):
             kept = "Nothing up to the last checkpoint is lost; go on" if checkpointer.folder.paths() else "Begin again"
-            self.console.say(f"{kept} with: {self.resume_command}")
+            changed = error.resume_with if isinstance(error, TooFewRowsError) else ""
+            self.console.say(f"{kept} with: {self.resume_command} {changed}".rstrip())
 
     def _keep_batch(self, error: NotFiniteError, session: Session) -> None:
         """Save the batch that spoilt an update, and tell."""

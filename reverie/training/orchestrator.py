@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from reverie.core.errors import TrainingError
+from reverie.core.errors import TooFewRowsError, TrainingError
 from reverie.core.types import Batch, Update
 from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck, never, summarise
 from reverie.training.failures import UpdateCall, check_finite, explain_failure
@@ -115,7 +115,12 @@ class Orchestrator:
         name = hook.name
         buffer = session.buffers[step.phase.buffer]
         read = session.algorithm.reads[name]
-        batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
+        try:
+            batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
+        except TooFewRowsError as error:
+            error.resume_with = f"buffers.{step.phase.buffer}.min_rows={max(1, error.rows)}"
+            error.fix += f" Or learn from what is there: {error.resume_with}"
+            raise
         session.normaliser.advance_rewards()
         batch = session.normaliser.normalise_batch(batch)
         counters, env_id = session.counters, session.config.env.id

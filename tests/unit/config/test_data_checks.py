@@ -8,6 +8,8 @@ import pytest
 
 from reverie.config.checks import check_config
 from reverie.config.compose import compose
+from reverie.config.data_checks import check_order_of_data
+from reverie.config.schema import RunConfig
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
 
@@ -23,13 +25,17 @@ def phase(name: str, *hooks: Any, **values: Any) -> dict[str, Any]:
     return {"name": name, "hooks": list(hooks), **values}
 
 
-def problem(*phases: dict[str, Any], min_rows: int = 100, **buffer: Any) -> str:
-    """What is said of DQN with these phases; nothing if all is well."""
+def dqn(*phases: dict[str, Any], min_rows: int = 100, **buffer: Any) -> RunConfig:
     tree = compose("CartPole-v1:dqn").tree
     main = {"kind": "replay", "capacity": 10_000, "min_rows": min_rows, **buffer}
     tree |= {"phases": list(phases), "buffers": {"main": main}, "env": {**tree["env"], "num_envs": ENVS}}
+    return load_config(tree)
+
+
+def problem(*phases: dict[str, Any], min_rows: int = 100, **buffer: Any) -> str:
+    """What is said of DQN with these phases; nothing if all is well."""
     try:
-        check_config(load_config(tree))
+        check_config(dqn(*phases, min_rows=min_rows, **buffer))
     except ConfigError as error:
         return str(error)
     return ""
@@ -38,14 +44,14 @@ def problem(*phases: dict[str, Any], min_rows: int = 100, **buffer: Any) -> str:
 LEARN = phase("learn", collect(8), UPDATE, duration_steps=1000)
 
 
-def test_rows_of_a_prefill_are_counted_from_above() -> None:
-    """Of 21 steps in cycles of 8 rows there are at most 20 steps, as many beginnings, one more per env, and a cycle."""
-    most = 2 * 20 + ENVS + 8 + 8
+def test_rows_of_a_prefill_are_counted_from_below() -> None:
+    """21 steps in cycles of 8 rows take three cycles or more; then comes the learning phase's own."""
     prefill = phase("prefill", collect(8), duration_steps=21)
-    assert problem(prefill, LEARN, min_rows=most) == ""
-    found = problem(prefill, LEARN, min_rows=most + 1)
-    assert f"buffers.main.min_rows: update of phase 'learn' comes when at most {most} of {most + 1} are there" in found
-    assert f"Set phases.0.duration_steps={most + 1}, or a smaller min_rows" in found
+    assert problem(prefill, LEARN, min_rows=24 + 8) == ""
+    found = problem(prefill, LEARN, min_rows=33)
+    what = "buffers.main.min_rows: update of phase 'learn' comes when only 32 rows are sure to be there, of 33"
+    assert what in found
+    assert "Set phases.0.duration_steps=33, or buffers.main.min_rows=32." in found
 
 
 def test_what_the_fix_says_is_enough() -> None:
@@ -65,17 +71,46 @@ def test_what_the_fix_says_is_enough() -> None:
 )
 def test_earlier_phases_add_up(before: list[dict[str, Any]], rows: int) -> None:
     assert problem(*before, LEARN, min_rows=rows) == ""
-    assert f"at most {rows} of {rows + 1} are there" in problem(*before, LEARN, min_rows=rows + 1)
+    assert f"only {rows} rows are sure to be there, of {rows + 1}" in problem(*before, LEARN, min_rows=rows + 1)
 
 
 def test_without_a_phase_to_lengthen_one_is_proposed() -> None:
     assert "Put a phase before it that collects for duration_steps: 100" in problem(LEARN)
 
 
-def test_an_update_for_every_step_may_wait_for_the_first_one() -> None:
-    learn = phase("learn", collect(8), {"update": {"updates_per_step": 1}}, duration_steps=1000)
-    assert problem(learn, min_rows=8 + ENVS) == ""
-    assert f"at most {8 + ENVS} of" in problem(learn, min_rows=8 + ENVS + 1)
+@pytest.mark.parametrize(
+    ("amounts", "rows"),
+    [
+        ({"updates_per_step": 1}, 8),
+        ({"updates_per_step": 0.05}, 24),
+        ({"updates": 1, "every_steps": 20}, 24),
+        ({"every_steps": 20, "updates_per_step": 1 / 40}, 40),
+        ({"updates": 1, "every_cycles": 3}, 24),
+    ],
+)
+def test_an_update_that_waits_finds_more_rows(amounts: dict[str, Any], rows: int) -> None:
+    learn = phase("learn", collect(8), {"update": amounts}, duration_steps=1000)
+    assert problem(learn, min_rows=rows) == ""
+    assert f"when only {rows} rows are sure to be there, of {rows + 1}" in problem(learn, min_rows=rows + 1)
+
+
+def test_only_collects_of_the_first_cycle_count() -> None:
+    learn = phase("learn", collect(8), UPDATE, collect(16), {"collect": {"rows": 80, "every_cycles": 2}})
+    learn["duration_steps"] = 1000
+    assert "when only 8 rows" in problem(learn)
+    late = phase("late", {"collect": {"rows": 80, "every_cycles": 2}}, UPDATE, duration_steps=1000)
+    assert "when only 0 rows" in problem(late)
+    both = {"update": {"updates": 1, "every_cycles": 2}}
+    assert problem(phase("both", {"collect": {"rows": 104, "every_cycles": 2}}, both, duration_steps=1000)) == ""
+
+
+def test_a_ratio_is_judged_when_the_size_of_a_batch_is_known() -> None:
+    learn = phase("learn", collect(8), {"update": {"train_ratio": 16}}, duration_steps=1000)
+    config = dqn(learn)
+    assert list(check_order_of_data(config, {"update": 1600})) == []  # an update for every 100 env steps
+    ((key, what, _),) = check_order_of_data(config, {"update": 800})
+    assert key == "buffers.main.min_rows"
+    assert "when only 56 rows are sure" in what
 
 
 @pytest.mark.parametrize(
@@ -86,6 +121,15 @@ def test_an_update_for_every_step_may_wait_for_the_first_one() -> None:
         [phase("a", collect(8), {"update": {"train_ratio": 1}}, duration_steps=1000)],
         [phase("a", collect(8), {"update": {"updates_per_step": 0.01}}, duration_steps=1000)],
         [phase("a", collect(8), {"update": {"updates": 1, "every_steps": 500}}, duration_steps=1000)],
+        [
+            phase(
+                "a",
+                collect(8),
+                UPDATE | {"update": {"updates": 1, "every_updates": 5}},
+                {"update": {"train_ratio": 1}},
+                duration_steps=1000,
+            )
+        ],
         [phase("a", collect(104), UPDATE, duration_steps=1000), phase("b", UPDATE, type="offline", duration_updates=9)],
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reverie.api import make_config
-from reverie.core.errors import ConfigError, TrainingError
+from reverie.core.errors import ConfigError, TooFewRowsError, TrainingError
 from reverie.core.types import Update
 from reverie.training.orchestrator import Orchestrator
 from tests.checking import CheckingAlgorithm
@@ -266,6 +266,17 @@ def test_an_update_without_enough_data_stops_the_run() -> None:
         with pytest.raises(TrainingError, match=r"A sample needs|not sampled below") as caught:
             run.orchestrator.run()
         assert "Collect" in caught.value.fix
+
+
+def test_too_few_rows_say_what_to_resume_with() -> None:
+    learn = {"hooks": [{"collect": {"episodes": 3}}, {"update_windows": {}}], "duration_cycles": 1}
+    buffers = {"other": {"kind": "replay", "capacity": 900, "min_rows": 800}}
+    with started(checking_config({**learn, "buffer": "other"}, buffers=buffers)) as run:
+        with pytest.raises(TooFewRowsError, match=r"holds \d+ rows and is not sampled below 800") as caught:
+            run.orchestrator.run()
+        held = len(run.session.buffers["other"])  # type: ignore[arg-type]
+        assert caught.value.resume_with == f"buffers.other.min_rows={held}"
+        assert caught.value.resume_with in caught.value.fix
 
 
 def test_phases_may_use_buffers_of_their_own() -> None:
