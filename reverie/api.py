@@ -75,6 +75,7 @@ def compose_run(
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
     from reverie.config.debug import prepare_debug
+    from reverie.config.problems import check_written
     from reverie.config.resolve import resolve_auto, set_budget
     from reverie.config.validate import load_config
     from reverie.training.machine import is_debugged
@@ -83,6 +84,7 @@ def compose_run(
     composed = compose(spec, words, steps)
     require_phases(composed, spec)
     prepare_debug(composed, is_debugged())
+    check_written(composed.tree, composed.sources)
     if steps is not None:
         composed.tree = set_budget(composed.tree, steps, composed.sources)
     config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)

@@ -111,12 +111,18 @@ def check_data(config: RunConfig, reads: Mapping[str, Read]) -> None:
 
 
 def check_reads(config: RunConfig, reads: Mapping[str, Read]) -> None:
-    """Refuse phases whose buffer cannot serve what their hooks read, and ratios to what has no size."""
+    """Refuse phases whose buffer cannot serve what their hooks read, and ratios to what has no size; all at once."""
+    errors: dict[str, ConfigError] = {}
     for phase in flatten_phases(config.phases):
-        for hook in phase.hooks:
-            if hook.name in reads:
+        for hook in (hook for hook in phase.hooks if hook.name in reads):
+            try:
                 _check_serves(config, phase.buffer, hook.name, reads[hook.name])
                 updates_per_step(hook, reads[hook.name].rows)
+            except ConfigError as error:
+                errors.setdefault(error.message, error)
+    if errors:
+        fixes = "\n".join(dict.fromkeys(error.fix for error in errors.values()))
+        raise ConfigError("\n".join(errors), fixes)
 
 
 def _check_serves(config: RunConfig, buffer: str, hook: str, read: Read) -> None:

@@ -15,7 +15,7 @@ from reverie.config.hook_checks import Findings, check_hook, check_interval, che
 from reverie.config.overrides import phase_config, refusal
 from reverie.config.schema import RunConfig
 from reverie.config.tree import leaves
-from reverie.config.validate import Problem, problems_error, source_of
+from reverie.config.validate import Problem, ProblemsError, source_of
 from reverie.core import registry
 from reverie.core.errors import ConfigError, nearest
 from reverie.core.wording import count
@@ -27,12 +27,33 @@ KEPT = ("algorithm", "buffer", "normaliser", "episodes")
 
 def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) -> None:
     """Raise one ConfigError with everything that does not fit together."""
-    findings = [
-        *_check_phases(config), *check_order_of_data(config), *_check_own_actions(config), *_check_early_stop(config),
-        *_check_priorities(config),
-        *_check_memory(config), *_check_holdout(config), *_check_precision(config),
-    ]  # fmt: skip
-    raise_findings(findings, sources)
+    raise_findings(find_misfits(config), sources)
+
+
+def find_misfits(config: RunConfig) -> Findings:
+    """Everything that does not fit together."""
+    checks = (
+        _check_phases, check_order_of_data, _check_own_actions, _check_early_stop, _check_priorities, _check_memory,
+        _check_holdout, _check_precision,
+    )  # fmt: skip
+    for check in checks:
+        yield from check(config)
+
+
+def find_shared_names(config: RunConfig) -> Findings:
+    """Phases are called by their names in overrides, metrics and reports, so no two may share one."""
+    first: dict[str, str] = {}
+    for place in _places(config.phases):
+        name = place.phase.name
+        if name in first:
+            what = f"the phase {first[name]} is called '{name}', too"
+            yield f"{place.key}.name", what, f"Write another name, for example {_free_name(name, config)}."
+        first.setdefault(name, place.key)
+
+
+def _free_name(name: str, config: RunConfig) -> str:
+    taken = {place.phase.name for place in _places(config.phases)}
+    return next(free for number in range(2, len(taken) + 3) if (free := f"{name}_{number}") not in taken)
 
 
 def raise_findings(findings: Iterable[tuple[str, str, str]], sources: Mapping[str, str] | None = None) -> None:
@@ -40,7 +61,7 @@ def raise_findings(findings: Iterable[tuple[str, str, str]], sources: Mapping[st
     known = sources or {}
     problems = [Problem(key, "", source_of(known, key), what, fix) for key, what, fix in findings]
     if problems:
-        raise problems_error(problems)
+        raise ProblemsError(problems)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
-from reverie.config.hook_checks import INTERVALS, ORCHESTRATED, Findings, has_hook, has_update
+from reverie.config.hook_checks import INTERVALS, Findings, has_hook, has_update
 from reverie.config.schema import RunConfig
+from reverie.core import registry
 from reverie.training.phases import Hook, Phase
 
 
@@ -19,11 +20,14 @@ def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None]
     findings: dict[str, tuple[str, str]] = {}
     least = {name: inf if getattr(buffer, "source", None) else 0.0 for name, buffer in config.buffers.items()}
     filling: dict[str, str] = {}
+    offered = registry.load("algorithm", config.algorithm.kind).hooks
     for key, phase in in_order(config.phases):
-        before = least.get(phase.buffer, 0.0)
-        needed = getattr(config.buffers.get(phase.buffer), "min_rows", 1)
+        if phase.buffer not in config.buffers:
+            continue
+        before = least[phase.buffer]
+        needed = getattr(config.buffers[phase.buffer], "min_rows", 1)
         for index, hook in enumerate(phase.hooks):
-            if hook.name in ORCHESTRATED:
+            if hook.name not in offered:
                 continue
             by_then = before + _rows_at_first_run(phase, index, (update_rows or {}).get(hook.name))
             if not before and not any(other.name == "collect" for other in phase.hooks[:index]):

@@ -175,17 +175,19 @@ def load_part(
     validation = _Validation(tree, sources or {})
     result = validation.config(config, value, path)
     if validation.problems:
-        raise problems_error(validation.problems)
+        raise ProblemsError(validation.problems)
     assert isinstance(result, config)
     return result
 
 
-def problems_error(problems: list[Problem]) -> ConfigError:
-    """Problems as one error: a line each, in the order of the schema."""
-    if len(problems) == 1:
-        return ConfigError(str(problems[0]))
-    lines = "\n".join(f"  {problem}" for problem in problems)
-    return ConfigError(f"The config has {len(problems)} problems:\n{lines}")
+class ProblemsError(ConfigError):
+    """Everything that is wrong with a config: a line each, in the order of the schema."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        many = f"The config has {len(problems)} problems:\n{lines}"
+        super().__init__(str(problems[0]) if len(problems) == 1 else many)
+        self.problems = problems
 
 
 def source_of(sources: Mapping[str, str], key: str) -> str:

@@ -67,6 +67,15 @@ def test_a_ratio_to_what_has_no_size_is_refused() -> None:
         check_agent(api.make_config("CartPole-v1:ppo", ["phases.learn.hooks.update.train_ratio=64"]))
 
 
+def test_all_reads_that_cannot_be_served_are_told_together() -> None:
+    learn = "hooks: [{collect: {rows: 64}}, {update: {train_ratio: 64}}], duration_steps: 100}"
+    words = [f"phases=[{{name: a, {learn}, {{name: b, buffer: other, {learn}]", "buffers.other.kind=replay"]
+    with pytest.raises(ConfigError, match="train_ratio means nothing") as caught:
+        check_agent(api.make_config("CartPole-v1:ppo", words))
+    assert "cannot learn from buffers.other.kind=replay" in caught.value.message
+    assert len(caught.value.fix.splitlines()) == 2
+
+
 class OwnTransitions(Transitions):
     """A read of one's own that replay answers as it answers others of its kind."""
 

@@ -1,0 +1,64 @@
+"""Everything that is wrong with what a user wrote, told at once.
+
+Values of the wrong shape hide what does not fit together, because checks across fields need a config. So what is broken
+is taken out, and the rest is checked without it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+from reverie.config.checks import find_misfits, find_shared_names
+from reverie.config.fields import fill_defaults
+from reverie.config.tree import Tree, get, split_path
+from reverie.config.validate import Problem, ProblemsError, load_config, source_of
+from reverie.core.errors import ConfigError
+
+NEUTRAL_HOOK = {"evaluate": {"episodes": 1}}
+"""Stands in for a hook that cannot be read: those behind it keep their numbers."""
+
+
+def check_written(tree: Tree, sources: Mapping[str, str]) -> None:
+    """Refuse a new run's values with all problems that can be found; what needs the machine is checked later."""
+    try:
+        config = load_config(tree, sources)
+    except ProblemsError as error:
+        raise ProblemsError([*error.problems, *_hidden_problems(tree, error.problems, sources)]) from error
+    shared = [Problem(key, "", source_of(sources, key), what, fix) for key, what, fix in find_shared_names(config)]
+    if shared:
+        misfits = [Problem(key, "", source_of(sources, key), what, fix) for key, what, fix in find_misfits(config)]
+        raise ProblemsError([*shared, *misfits])
+
+
+def _hidden_problems(tree: Tree, known: list[Problem], sources: Mapping[str, str]) -> list[Problem]:
+    """What else does not fit together, but for consequences of the problems that are known."""
+    try:
+        config = load_config(_without(tree, known))
+        findings = [*find_shared_names(config), *find_misfits(config)]
+    except ConfigError:
+        return []
+    return [
+        Problem(key, "", source_of(sources, key), what, fix)
+        for key, what, fix in findings
+        if not any(_is_within(key, problem.key) or _is_within(problem.key, key) for problem in known)
+    ]
+
+
+def _without(tree: Tree, problems: list[Problem]) -> Tree:
+    """The tree with defaults for what is broken."""
+    tree = copy.deepcopy(fill_defaults(tree))
+    for problem in problems:
+        path = split_path(problem.key)
+        parent = get(tree, path[:-1])
+        if isinstance(parent, dict) and path[-1] in parent:
+            del parent[path[-1]]
+        elif isinstance(parent, dict) and path[-1] == "name":  # is missing
+            parent["name"] = problem.key
+        elif isinstance(parent, list) and "hooks" in path[-2:-1]:
+            parent[int(path[-1])] = NEUTRAL_HOOK
+    return tree
+
+
+def _is_within(key: str, other: str) -> bool:
+    return f"{key}.".startswith(f"{other}.")
