@@ -61,6 +61,8 @@ def _let_go_of_closed_streams() -> None:
     """Python ends with exit code 120 if what was printed last cannot be written, as into a closed terminal."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            stream.flush()
+            if stream is not None and not stream.closed:
+                stream.flush()
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
