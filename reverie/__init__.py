@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reverie.agent import Agent
     from reverie.api import Run, evaluate, find, foresee, load, make_config, record, report, resume, train, verify
+    from reverie.core.errors import ReverieError
     from reverie.core.registry import register
 
 _EXPORTS = {
@@ -21,14 +22,20 @@ _EXPORTS = {
     "reverie.api": (
         "Run", "evaluate", "find", "foresee", "load", "make_config", "record", "report", "resume", "train", "verify",
     ),
+    "reverie.core.errors": ("ReverieError",),
     "reverie.core.registry": ("register",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
-    "Agent", "Run", "evaluate", "find", "foresee", "load", "make_config", "record", "register", "report", "resume",
-    "train", "verify",
+    "Agent", "ReverieError", "Run", "evaluate", "find", "foresee", "load", "make_config", "record", "register",
+    "report", "resume", "train", "verify",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """What is meant to be used; the rest of the package is imported by its full name."""
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from reverie.config.typed import PYTHON, typed_in
 from reverie.core import registry
 from reverie.core.errors import ConfigError, OutOfMemoryError
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from reverie.runs.verify import Verdict
 
 Which = Literal["best", "final"]
+EnvLike = str | type | Callable[..., Any] | Any
+"""``<env>:<variant>``, an env class, a function that makes an env, or an env of ``gymnasium.make``."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,9 @@ class Run:
     path: Path
     state: str
     exit_code: int = 0
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def name(self) -> str:
@@ -51,7 +58,7 @@ class Run:
 
     def agent(self, which: Which = "best", trust: bool = False) -> Agent:
         """The trained policy, ready to act."""
-        return load(str(self.path), which=which, trust=trust)
+        return load(self, which=which, trust=trust)
 
     def _records(self, kind: str) -> list[dict[str, Any]]:
         from reverie.log.sinks import read_jsonl
@@ -59,11 +66,24 @@ class Run:
         return read_jsonl(self.path / f"{kind}.jsonl")
 
 
+RunLike = str | os.PathLike[str]
+"""A run: its name, ``@last``, ``@best``, its path, or the :class:`Run` itself."""
+
+
 def make_config(
-    spec: str, presets_and_overrides: Sequence[str] = (), seed: int | None = None, steps: int | None = None
+    spec: EnvLike,
+    presets_and_overrides: Sequence[str] = (),
+    seed: int | None = None,
+    steps: float | None = None,
+    algorithm: str | type | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The checked config of a new run, with everything ``auto`` decided."""
-    return compose_run(spec, presets_and_overrides, seed, steps)[0]
+    """The checked config of a new run, with everything ``auto`` decided; takes what :func:`train` takes."""
+    from reverie.config.objects import describe_order, whole_number
+
+    with typed_in(PYTHON):
+        spec, words = describe_order(spec, algorithm, presets_and_overrides, overrides)
+        return compose_run(spec, words, seed, whole_number("steps", steps))[0]
 
 
 def compose_run(
@@ -97,35 +117,56 @@ def compose_run(
 
 
 def train(
-    spec: str,
+    spec: EnvLike,
     *presets_and_overrides: str,
+    algorithm: str | type | None = None,
+    overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
-    steps: int | None = None,
+    steps: float | None = None,
     runs_dir: str | Path = "runs",
     quiet: bool = True,
-    init_from: str | None = None,
+    init_from: RunLike | None = None,
     init_pattern: str = "*",
 ) -> Run:
-    """Train an agent, e.g. ``train("CartPole-v1:ppo", "algorithm.gamma=0.99", seed=1)``.
+    """Train an agent: ``train("CartPole-v1:ppo", seed=1)``, ``train(MyEnv, overrides={"algorithm.gamma": 0.9})``.
 
+    ``spec`` is ``<env>:<variant>``; or an env class, a function that makes an env, or an env of ``gymnasium.make``.
+    Those go with an ``algorithm``, by name or as a class (``ppo`` if there is none). ``overrides`` maps keys to values.
     ``steps`` is another budget in env steps. The run's folder, metrics and policies are in what is returned.
-    ``init_from`` names a run whose weights are taken over where their names match ``init_pattern``.
+    ``init_from`` is a run whose weights are taken over where their names match ``init_pattern``.
     """
+    from reverie.config.objects import describe_order, whole_number
+
+    with typed_in(PYTHON):
+        words = describe_order(spec, algorithm, presets_and_overrides, overrides)
+        weights = None if init_from is None else (_locate(init_from, runs_dir), init_pattern)
+        return _train(*words, seed, whole_number("steps", steps), Path(runs_dir), quiet, weights)
+
+
+def _train(
+    spec: str,
+    words: list[str],
+    seed: int | None,
+    steps: int | None,
+    runs_dir: Path,
+    quiet: bool,
+    init_from: tuple[Path, str] | None,
+) -> Run:
     from reverie.config.debug import debug_notes
     from reverie.config.files import config_to_yaml
     from reverie.envs.make import make_specs
     from reverie.runs.execute import Execution
-    from reverie.runs.folder import create_run, find_run, remove_unstarted, removed_if_unwritable
+    from reverie.runs.folder import create_run, remove_unstarted, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
     from reverie.runs.resume import resume_in_smaller_parts
     from reverie.runs.sources import write_sources
     from reverie.training.preflight import check_start
 
-    config, composed = compose_run(spec, presets_and_overrides, seed, steps)
+    config, composed = compose_run(spec, words, seed, steps)
     check_start(config, make_specs(config.env))
-    weights = choose_weights(config, find_run(init_from, Path(runs_dir)), init_pattern) if init_from else None
-    folder = create_run(Path(runs_dir), spec, config.seed, config_to_yaml(config), sys.argv)
+    weights = choose_weights(config, *init_from) if init_from else None
+    folder = create_run(runs_dir, spec, config.seed, config_to_yaml(config), sys.argv)
     with removed_if_unwritable(folder.path):
         write_sources(folder.path, spec, config, composed)
         if weights is not None:
@@ -144,9 +185,10 @@ def train(
 
 
 def resume(
-    name: str = "@last",
-    *overrides: str,
-    steps: int | None = None,
+    name: RunLike = "@last",
+    *words: str,
+    overrides: Mapping[str, Any] | None = None,
+    steps: float | None = None,
     checkpoint: str | None = None,
     runs_dir: str | Path = "runs",
     quiet: bool = True,
@@ -154,25 +196,28 @@ def resume(
 ) -> Run:
     """Go on with a run, bit for bit as if it had never stopped.
 
-    ``steps`` is another budget in env steps, ``checkpoint`` another place than the newest (its env steps), and
-    ``overrides`` change settings from here on.
+    ``steps`` is another budget in env steps, ``checkpoint`` another place than the newest (its env steps). ``words``
+    (``key=value``) and ``overrides`` change settings from here on.
     """
-    from reverie.runs.folder import RunFolder, find_run, refuse_links
+    from reverie.config.objects import as_words, whole_number
+    from reverie.runs.folder import RunFolder, refuse_links
     from reverie.runs.resume import resume_in_smaller_parts, resume_run
 
-    folder = RunFolder(find_run(name, Path(runs_dir)))
+    folder = RunFolder(_locate(name, runs_dir))
     if not trust:
         refuse_links(folder.path)
-    with trusting(trust, folder.path, overrides):
+    changes = [*words, *as_words(overrides or {})]
+    with typed_in(PYTHON), trusting(trust, folder.path, changes):
+        budget = whole_number("steps", steps)
         try:
-            execution = resume_run(folder, list(overrides), steps, checkpoint, quiet)
+            execution = resume_run(folder, changes, budget, checkpoint, quiet)
         except OutOfMemoryError as error:
             execution = resume_in_smaller_parts(folder, error, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
 
 
 def verify(
-    name: str = "@last",
+    name: RunLike = "@last",
     segments: Literal["last", "first", "all"] = "last",
     runs_dir: str | Path = "runs",
     trust: bool = False,
@@ -180,16 +225,16 @@ def verify(
 ) -> list[Verdict]:
     """Train a part of a run again and compare every bit; each segment's verdict says ``is_reproduced``."""
     from reverie.log.progress import quiet_progress
-    from reverie.runs.folder import RunFolder, find_run
+    from reverie.runs.folder import RunFolder
     from reverie.runs.verify import verify_run
 
-    folder = RunFolder(find_run(name, Path(runs_dir)))
+    folder = RunFolder(_locate(name, runs_dir))
     with trusting(trust, folder.path), quiet_progress(quiet):
         return list(verify_run(folder, segments))
 
 
-def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "runs", trust: bool = False) -> Agent:
-    """The trained policy of a run: ``load("@last").act(observation)``.
+def load(name: RunLike = "@last", which: Which = "best", runs_dir: str | Path = "runs", trust: bool = False) -> Agent:
+    """The trained policy of a run, which is named or what :func:`train` returned: ``load(run).act(observation)``.
 
     ``trust`` lets a run that was not made here import code of its own (an env or network class by its dotted path).
     """
@@ -197,10 +242,9 @@ def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "run
     from reverie.envs.config import EnvConfig
     from reverie.envs.episode import make_action_map
     from reverie.envs.make import make_env
-    from reverie.runs.folder import find_run
     from reverie.runs.policies import load_policy
 
-    path = find_run(name, Path(runs_dir))
+    path = _locate(name, runs_dir)
     with trusting(trust, path):
         policy, about = load_policy(path, which)
         env = make_env(EnvConfig.model_validate(about["env"]))
@@ -209,7 +253,7 @@ def load(name: str = "@last", which: Which = "best", runs_dir: str | Path = "run
 
 
 def evaluate(
-    name: str = "@last",
+    name: RunLike = "@last",
     episodes: int = 100,
     which: str = "best",
     seed: int | None = None,
@@ -226,10 +270,9 @@ def evaluate(
     """
     from reverie.log.progress import quiet_progress
     from reverie.runs.evaluate import evaluate_policy
-    from reverie.runs.folder import find_run
     from reverie.runs.policies import load_any_policy, policy_folder
 
-    path = find_run(name, Path(runs_dir))
+    path = _locate(name, runs_dir)
     with trusting(trust, path), quiet_progress(quiet):
         policy, about = load_any_policy(path, which)
         is_kept = which in ("best", "final")  # whichever there is, if only one
@@ -238,7 +281,7 @@ def evaluate(
 
 
 def record(
-    name: str = "@last",
+    name: RunLike = "@last",
     episodes: int = 1,
     which: str = "best",
     out: str | Path | None = None,
@@ -258,10 +301,10 @@ def record(
     ``sample`` whether actions are drawn; without it that is as in the evaluations.
     """
     from reverie.log.progress import quiet_progress
-    from reverie.runs.folder import find_run, refuse_links
+    from reverie.runs.folder import refuse_links
     from reverie.runs.record import Cast, choose_path, record_file
 
-    run = find_run(name, Path(runs_dir))
+    run = _locate(name, runs_dir)
     path = choose_path(run / "videos", f"record-{which}", Path(out) if out else None, gif)
     if out is None and not trust:
         refuse_links(run)
@@ -271,7 +314,7 @@ def record(
 
 
 def foresee(
-    name: str = "@last",
+    name: RunLike = "@last",
     which: str = "final",
     steps: int | None = None,
     dreams: int | None = None,
@@ -288,26 +331,27 @@ def foresee(
     of ``envs`` envs. What is not given is as in the run's evaluations.
     """
     from reverie.log.progress import quiet_progress
-    from reverie.runs.folder import find_run, refuse_links
+    from reverie.runs.folder import refuse_links
     from reverie.runs.foresee import Wanted, foresee_run
 
-    run = find_run(name, Path(runs_dir))
+    run = _locate(name, runs_dir)
     if out is None and not trust:
         refuse_links(run)
     with trusting(trust, run), quiet_progress(quiet):
         return foresee_run(run, Wanted(which, seed, steps, dreams, envs, Path(out) if out else None))
 
 
-def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = None, quiet: bool = True) -> Path:
+def report(*names: RunLike, runs_dir: str | Path = "runs", out: str | Path | None = None, quiet: bool = True) -> Path:
     """Write a report of one run (into its folder) or a comparison of several; the path of the page.
 
-    ``names`` are runs or patterns such as ``CartPole*``; none means the last run. ``out`` is another place.
+    ``names`` are runs, patterns such as ``CartPole*``, or what :func:`train` returned; none means the last run.
+    ``out`` is another place.
     """
     from reverie.log.progress import quiet_progress
     from reverie.runs.report.choose import choose_runs, default_out
     from reverie.runs.report.write import report_run, report_runs
 
-    paths = choose_runs(names or ("@last",), Path(runs_dir))
+    paths = choose_runs([_name(name) for name in names] or ["@last"], Path(runs_dir))
     target = None if out is None else Path(out)
     if target is not None and target.suffix != ".html":
         raise ConfigError(f"The page '{target}' should end in .html; the text beside it will end in .md.")
@@ -318,7 +362,7 @@ def report(*names: str, runs_dir: str | Path = "runs", out: str | Path | None = 
 
 
 def export_data(
-    target: str,
+    target: RunLike,
     out: str | Path,
     form: Literal["chunks", "minari"] = "chunks",
     buffer: str = "main",
@@ -330,18 +374,17 @@ def export_data(
     from reverie.data.dataset import DESCRIPTION, read_dataset
     from reverie.log.progress import quiet_progress
     from reverie.runs.datasets import export_dataset, export_run
-    from reverie.runs.folder import find_run
 
-    is_dataset = (Path(target) / DESCRIPTION).exists()
-    run = None if is_dataset else find_run(target, Path(runs_dir))
+    is_dataset = (Path(_name(target)) / DESCRIPTION).exists()
+    run = None if is_dataset else _locate(target, runs_dir)
     with trusting(trust, run), quiet_progress(quiet):
         if run is None:
-            return export_dataset(read_dataset(Path(target)), Path(out), form)
+            return export_dataset(read_dataset(Path(_name(target))), Path(out), form)
         return export_run(run, Path(out), form, buffer)
 
 
 def record_data(
-    target: str,
+    target: RunLike,
     out: str | Path,
     episodes: int = 100,
     random: bool = False,
@@ -356,12 +399,11 @@ def record_data(
     from reverie.envs.catalogue import find_env_config
     from reverie.log.progress import quiet_progress
     from reverie.runs.datasets import Player
-    from reverie.runs.folder import find_run
 
     with quiet_progress(quiet):
         if random:
-            return Player.of_chance(find_env_config(target)).record(episodes, seed, Path(out))
-        run = find_run(target, Path(runs_dir))
+            return Player.of_chance(find_env_config(_name(target))).record(episodes, seed, Path(out))
+        run = _locate(target, runs_dir)
         with trusting(trust, run):
             return Player.of_run(run, which, sample).record(episodes, seed, Path(out))
 
@@ -375,12 +417,27 @@ def describe_data(source: str, quiet: bool = True) -> dict[str, Any]:
         return describe(source)
 
 
-def find(name: str = "@last", runs_dir: str | Path = "runs") -> Run:
+def find(name: RunLike = "@last", runs_dir: str | Path = "runs") -> Run:
     """A run by its name, a unique beginning of it, its path, ``@last``, ``@best`` or ``@best:<env>``."""
-    from reverie.runs.folder import RunFolder, find_run
+    from reverie.runs.folder import RunFolder
 
-    path = find_run(name, Path(runs_dir))
+    path = _locate(name, runs_dir)
     return Run(path, RunFolder(path).status()["state"])
+
+
+def _locate(run: RunLike, runs_dir: str | Path) -> Path:
+    from reverie.runs.folder import find_run
+
+    return find_run(_name(run), Path(runs_dir))
+
+
+def _name(run: Any) -> str:
+    if isinstance(run, str | os.PathLike):
+        return os.fspath(run)
+    raise ConfigError(
+        f"A run is given by its name, its path or as what train() returned, not as {type(run).__name__}.",
+        "Write '@last' for the newest one, for example.",
+    )
 
 
 def trusting(trust: bool, run: Path | None = None, typed: Sequence[str] = ()) -> AbstractContextManager[None]:

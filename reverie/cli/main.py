@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from reverie.cli import config, data, doctor, envs, evaluate, foresee, help, names, play, report, resume, train
+from reverie.config.typed import COMMAND_LINE, typed_in
 from reverie.core import registry
 from reverie.core.errors import ReverieError
 
@@ -41,7 +42,8 @@ def run() -> None:
     with suppress(FileNotFoundError):  # the folder may be gone
         registry.search_in(os.getcwd())  # so that my_module.MyEnv is found where the command is typed
     try:
-        app()
+        with typed_in(COMMAND_LINE):
+            app()
     except ReverieError as error:
         show_error(error)
         sys.exit(error.exit_code)

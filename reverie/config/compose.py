@@ -27,11 +27,11 @@ from reverie.config.tree import (
     put,
     split_path,
 )
+from reverie.config.typed import typed_source
 from reverie.config.yaml_text import parse_value
 from reverie.core import registry
 from reverie.core.errors import ConfigError, did_you_mean, nearest
 
-COMMAND_LINE = "command line"
 DEFAULT = "default"
 DECIDED = "decided at the start"
 ENV_ARGUMENTS = ("env", "kwargs")
@@ -137,7 +137,7 @@ def compose(spec: str, presets_and_overrides: Sequence[str] = (), steps: int | N
     for preset in presets:
         composed.apply(assignments(preset.body), preset.label)
     overrides = [word for word in presets_and_overrides if "=" in word]
-    composed.apply_overrides(override_assignments(overrides), COMMAND_LINE, steps)
+    composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
     written, composed.tree = composed.tree, fill_defaults(interpolate(fill_defaults(composed.tree)))
     known = {path: _source(path, composed.sources, written) for path, _ in leaves(composed.tree)}
     composed.sources = {join_path(path): source for path, source in known.items()}
@@ -217,10 +217,10 @@ def _spec_layers(
     if algorithm:
         yield from _algorithm_layers(algorithm)
     elif base in registry.kinds("algorithm") or "." in base:
-        yield assignments({"algorithm": {"kind": base}}), COMMAND_LINE
+        yield assignments({"algorithm": {"kind": base}}), typed_source()
     else:
         raise _unknown_variant(env, base, {*variants, *algorithm_names()}, has_file=preset is not None)
-    yield [(("env", "id"), env)], COMMAND_LINE
+    yield [(("env", "id"), env)], typed_source()
     if preset:
         yield assignments(body), preset.label
     if preset:

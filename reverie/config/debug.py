@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reverie.config.compose import COMMAND_LINE, DECIDED, DEFAULT, Composed
+from reverie.config.compose import DECIDED, DEFAULT, Composed
+from reverie.config.typed import TYPED
 from reverie.config.validate import source_of
 
 BY_DEBUGGER = f"{DECIDED}: a debugger is attached"
@@ -16,7 +17,7 @@ def prepare_debug(composed: Composed, has_debugger: bool) -> None:
     """
     if has_debugger and source_of(composed.sources, "debug") == DEFAULT:
         composed.apply([(("debug",), True)], BY_DEBUGGER)
-    is_typed = source_of(composed.sources, "env.num_envs") == COMMAND_LINE
+    is_typed = source_of(composed.sources, "env.num_envs") in TYPED
     if composed.tree["debug"] and not is_typed and composed.tree["env"]["num_envs"] != 1:
         composed.apply([(("env", "num_envs"), 1)], BY_DEBUG)
 

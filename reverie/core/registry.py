@@ -195,6 +195,13 @@ def make_importable(module: str) -> None:
         importlib.invalidate_caches()
 
 
+def path_of(found: Any) -> str | None:
+    """The dotted path under which :func:`import_name` finds a class or function; None if there is none."""
+    module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", "")
+    is_there = module and name.isidentifier() and getattr(sys.modules.get(module), name, None) is found
+    return f"{module}.{name}" if is_there else None
+
+
 def import_name(path: str, what: str = "class") -> Any:
     """Import ``package.module.Name``; a missing one is explained rather than traced."""
     module_name, _, name = path.rpartition(".")
@@ -210,8 +217,15 @@ def import_name(path: str, what: str = "class") -> Any:
         ) from error
     except AttributeError as error:
         known = [n for n in vars(importlib.import_module(module_name)) if not n.startswith("_")]
-        fix = _explain_shadow(module_name) or nearest(name, known)
+        fix = _explain_main(module_name) or _explain_shadow(module_name) or nearest(name, known)
         raise ConfigError(f"'{module_name}' has no {what} '{name}'.", fix) from error
+
+
+def _explain_main(module: str) -> str:
+    """What to do about a class that was defined in another script or notebook."""
+    if module != "__main__":
+        return ""
+    return "__main__ is the script or notebook that defined it: go on there, or move the class to a module of its own."
 
 
 def _explain_shadow(module: str) -> str:

@@ -21,6 +21,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, read_specs
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
+from reverie.envs.given import explain_missing
 from reverie.envs.render import prepare_drawing
 from reverie.envs.repairs import repair_env
 
@@ -118,6 +119,8 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     if name.startswith(_ATARI) and name not in gym.registry:
         _register_atari(env_id)
     if name not in gym.registry:
+        if (error := explain_missing(name)) is not None:
+            raise error
         elsewhere = "An id of another package is written package:Id, once that is installed with pip: "
         elsewhere += "minigrid:MiniGrid-Empty-5x5-v0."
         fix = nearest(name, gym.registry) + ("" if module else f"\n{elsewhere}")

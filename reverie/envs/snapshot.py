@@ -105,7 +105,7 @@ def _describe(config: EnvConfig) -> dict[str, Any]:
     try:
         return describe_env(config)
     except ConfigError as error:
-        raise ProbeFailed(f"it cannot be tried in another process: {error.message}") from error
+        raise ProbeFailed(f"it cannot be tried in another process: {error.message.removesuffix('.')}") from error
 
 
 def _interrupt(config: EnvConfig, seed: int, every: float = math.inf) -> _Interrupted:

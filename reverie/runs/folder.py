@@ -71,9 +71,10 @@ class RunFolder:
         write_json(self.path / "status.json", {**self.status(), **values})
 
 
-def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: list[str]) -> RunFolder:
-    """A new folder with its config and manifest."""
-    path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', spec)}-s{seed}")
+def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: list[str], name: str = "") -> RunFolder:
+    """A new folder with its config and manifest, called after ``name`` or else after ``spec``."""
+    shown = (name or spec).removeprefix("__main__.")
+    path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', shown)}-s{seed}")
     code = CodeVersion.of(Path.cwd())
     manifest = {
         "spec": spec, "seed": seed, "command": command, "created": time.time(),

@@ -10,13 +10,14 @@ from typing import Any
 
 from reverie.config.build import choose_network, choose_storage
 from reverie.config.checks import check_config
-from reverie.config.compose import COMMAND_LINE, Composed, interpolate, override_assignments
+from reverie.config.compose import Composed, interpolate, override_assignments
 from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree, config_to_yaml, read_config
 from reverie.config.resolve import resolve_auto, set_budget
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide
 from reverie.config.tree import Tree, get, join_path, leaves
+from reverie.config.typed import typed_source
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import OutOfMemoryError, RunError
@@ -128,7 +129,7 @@ def change_config(config: RunConfig, overrides: list[str], steps: int | None) ->
     if not overrides and steps is None:
         return config, []
     composed = Composed(tree=config_to_tree(config))
-    composed.apply_overrides(override_assignments(overrides), COMMAND_LINE, steps)
+    composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
     _refuse_another_task(config, composed.tree)
     tree, sources = composed.tree, composed.sources
     if any("${" in word for word in overrides):  # references are the user's to write, not those of a run's file
@@ -144,7 +145,7 @@ def change_config(config: RunConfig, overrides: list[str], steps: int | None) ->
 def override_notes(config: RunConfig, overrides: list[str], steps: int | None = None) -> list[str]:
     """What the user should know about the overrides: names that were translated, keys that no longer hold."""
     composed = Composed(tree=config_to_tree(config))
-    composed.apply_overrides(override_assignments(overrides), COMMAND_LINE, steps)
+    composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
     return composed.notes
 
 

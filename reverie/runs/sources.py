@@ -8,17 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reverie.config.compose import COMMAND_LINE, DECIDED, Composed, compose
+from reverie.config.compose import DECIDED, Composed, compose
 from reverie.config.explain import ABSENT, diff
 from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree
 from reverie.config.schema import RunConfig
 from reverie.config.tree import get, join_path, leaves, split_path
+from reverie.config.typed import TYPED
 from reverie.config.validate import source_of
 from reverie.runs.folder import write_json
 
 BUDGET = "--steps"
-TYPED = (COMMAND_LINE, "preset ")
+CHOSEN = (*TYPED, "preset ")
 """How sources begin that are neither the schema nor the files of env and variant."""
 
 
@@ -27,7 +28,7 @@ def write_sources(run: Path, spec: str, config: RunConfig, composed: Composed) -
     preset = preset_differences(spec, composed)
     tree = config_to_tree(config)
     sources = {join_path(path): _source(path, value, composed) for path, value in leaves(tree, whole_schedules=True)}
-    sources |= {key: BUDGET for key in preset if not sources.get(key, "").startswith((*TYPED, DECIDED))}
+    sources |= {key: BUDGET for key in preset if not sources.get(key, "").startswith((*CHOSEN, DECIDED))}
     write_json(run / "sources.json", {"sources": sources, "preset": preset})
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -162,6 +164,75 @@ def test_a_config_can_be_made_without_a_run(tmp_path: Path, monkeypatch: pytest.
     assert config.env.vector in ("sync", "process")
     assert config.algorithm.network.kind == "mlp"  # type: ignore[attr-defined]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_can_be_given_instead_of_its_name(trained: reverie.Run) -> None:
+    seen = np.zeros(4, np.float32)
+    assert reverie.load(trained).act(seen) == reverie.load(trained.path).act(seen) == trained.agent().act(seen)
+    assert reverie.evaluate(trained, 3)["returns"] == trained.agent().evaluate(3)["returns"]
+    assert reverie.find(trained) == trained
+    with pytest.raises(ConfigError, match="or as what train\\(\\) returned, not as int"):
+        reverie.load(3)  # type: ignore[arg-type]
+
+
+def test_a_run_goes_on_with_overrides(trained: reverie.Run, tmp_path: Path) -> None:
+    shutil.copytree(trained.path, tmp_path / trained.name)
+    run = reverie.resume(tmp_path / trained.name, overrides={"algorithm.gamma": 0.5}, steps=7e2)
+    assert run.status["env_steps"] >= 700
+    assert "gamma: 0.5" in (run.path / "config.yaml").read_text()
+
+
+SCRIPT = """
+import gymnasium as gym
+import numpy as np
+import reverie
+
+class MyEnv(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
+
+    def __init__(self, length=3):
+        self.length = length
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(3, np.float32), float(action), self.steps >= self.length, False, {}
+
+small = {"env.num_envs": 2, "env.max_episode_steps": 9, "log.report": False, "evaluate.final_episodes": 2,
+         "phases.learn.hooks.collect.rows": 32, "algorithm.epochs": 1, "preflight.enabled": False}
+named = reverie.train("__main__.MyEnv:ppo", overrides=small, steps=32)
+given = reverie.train(MyEnv, overrides=small, steps=32)
+made = reverie.train(lambda: MyEnv(5), overrides=small, steps=32)
+for run in (named, given, made):
+    agent = reverie.load(run)
+    action, state = agent.predict(np.zeros((2, 3)))
+    print(run.name, agent.about["env"]["vector"], action.shape, agent.evaluate(episodes=2)["lengths"])
+"""
+
+
+def test_envs_of_a_script_or_notebook_are_trained_on(tmp_path: Path) -> None:
+    """Typed into an interpreter, as in a notebook: there is no file that a worker could import."""
+    code = [sys.executable, "-"]
+    done = subprocess.run(code, input=SCRIPT, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "MyEnv-ppo-s0-1 sync (2,) [3, 3]",
+        "MyEnv-ppo-s0-2 sync (2,) [3, 3]",
+        "Python-env-ppo-s0-1 sync (2,) [5, 5]",
+    ]
+    with pytest.raises(ReverieError, match="the script or notebook that defined it"):
+        reverie.load(tmp_path / "runs" / "MyEnv-ppo-s0-1", trust=True)
+    with pytest.raises(ReverieError, match="as a Python object, which only that program has"):
+        reverie.load(tmp_path / "runs" / "Python-env-ppo-s0-1")
+
+
+def test_public_names_are_listed() -> None:
+    assert {"train", "load", "Agent", "ReverieError", "__version__"} <= set(dir(reverie))
+    assert all(getattr(reverie, name) is not None for name in dir(reverie))
 
 
 def test_errors_are_raised_with_their_fix(tmp_path: Path) -> None:

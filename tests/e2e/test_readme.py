@@ -45,6 +45,23 @@ def test_every_command_runs(reverie: Command) -> None:
         assert done.out
 
 
+def test_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    full_train, started = package.train, []
+
+    def train(env: object, **options: object) -> package.Run:
+        started.append(env)
+        return full_train(env, *SMALLER, **options, steps=300)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(package, "train", train, raising=False)
+    blocks = [block for language, block in FENCED.findall((ROOT / "docs" / "python.md").read_text())]
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert len(started) == 2
+    assert names["action"] in (0, 1)
+
+
 def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     full_train = package.train

@@ -17,7 +17,7 @@ from reverie.runs.report.settings import show_value
 NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version", "backend.products")
 """Settings that do not make it another experiment."""
 NOT_IN_A_LABEL = ("seed", "env.id", "algorithm.kind")
-TYPED = ("command line", "preset ")
+TYPED = ("command line", "Python", "preset ")
 GRID_POINTS = 200
 MOST_IN_A_LABEL = 3
 
