@@ -2,6 +2,9 @@
 
 ``python -m bench scores [spec ...] [--jobs 2] [--seeds 3]`` makes or renews the rows of the specs named, or of all, and
 keeps the others. A seed that was finished before with the same package is not trained again.
+
+``python -m bench scores --from RUNS`` trains nothing: it takes finished runs of world models from a folder, also one of
+another checkout (see :mod:`bench.world_models`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import world_models
 from bench.curves import draw, draw_curves
 from reverie.core.types import Array
 
@@ -58,9 +62,9 @@ class Result:
     """Where the run is."""
 
 
-def reverie(*arguments: str) -> dict[str, str]:
+def reverie(*arguments: str, runs: Path | None = None) -> dict[str, str]:
     """Run a command and read its JSON; what it has to say against that goes to the terminal."""
-    command = [sys.executable, "-m", "reverie", *arguments, "--runs-dir", str(RUNS), "--json"]
+    command = [sys.executable, "-m", "reverie", *arguments, "--runs-dir", str(runs or RUNS), "--json"]
     done = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return {key: str(value) for key, value in done.items()}
 
@@ -77,7 +81,13 @@ def package_version() -> tuple[str, str]:
 
 def mean_return(run: dict[str, str], seed: int) -> float:
     """Of 100 episodes on other starting states."""
-    return float(reverie("eval", run["run"], "--episodes", str(EPISODES), "--seed", str(1000 + seed))["return_mean"])
+    return evaluate(RUNS / run["run"], seed)
+
+
+def evaluate(run: Path, seed: int) -> float:
+    """The same for a run in any folder."""
+    words = ("eval", run.name, "--episodes", str(EPISODES), "--seed", str(1000 + seed))
+    return float(reverie(*words, runs=run.parent)["return_mean"])
 
 
 def regret_fit(run: dict[str, str], seed: int) -> float:
@@ -197,13 +207,16 @@ def make_page(rows: dict[str, str], notes: str) -> str:
         f"With fewer seeds than wanted: {', '.join(partial) or 'none'}.",
         f"Not trained yet: {', '.join(absent) or 'none'}.",
     ]
-    return HEADER + "\n".join([*(rows[spec] for spec in known), *lines]) + "\n" + (NOTES + notes if notes else "")
+    models = world_models.make_section(world_models.read_records())
+    table = "\n".join([*(rows[spec] for spec in known), *lines])
+    return f"{HEADER}{table}\n{models}" + (NOTES + notes if notes else "")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench scores")
     parser.add_argument("specs", nargs="*", help="rows to renew; without any, all", metavar="SPEC")
     parser.add_argument("--jobs", type=int, default=2, help="how many seeds run at the same time")
+    parser.add_argument("--from", type=Path, dest="source", help="take finished runs of world models, train nothing")
     parser.add_argument("--seeds", type=int, default=None, help="how many seeds; each task has its own number")
     options = parser.parse_args()
     unknown = [spec for spec in options.specs if spec not in TASKS]
@@ -214,6 +227,10 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
+    if options.source is not None:
+        world_models.take_runs(options.source, evaluate)
+        PAGE.write_text(make_page(*read_page(PAGE.read_text())))
+        return
     RUNS.mkdir(parents=True, exist_ok=True)
     for spec in options.specs or TASKS:
         seeds = range(1, (options.seeds or TASKS[spec].seeds) + 1)
