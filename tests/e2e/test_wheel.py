@@ -54,7 +54,7 @@ def test_the_wheel_holds_every_file_that_is_not_code(wheel: Path) -> None:
 
 def test_an_empty_environment_trains_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
     """It borrows only the dependencies of this environment: a .pth file adds a folder, but not what its own add."""
-    venv.create(tmp_path / "venv", with_pip=False)
+    venv.create(tmp_path / "venv", symlinks=True, with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     run(*pip, "install", "-q", "--no-deps", "--no-index", "--no-compile", wheel, folder=tmp_path)
