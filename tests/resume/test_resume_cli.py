@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -580,3 +581,17 @@ def test_a_run_from_other_weights_is_exact_from_its_first_step(finished: Path, t
     plain = train(PPO, tmp_path / "plain", steps=400)
     with pytest.raises(AssertionError, match="differ"):
         assert_equal_runs(plain, whole)
+
+
+def test_a_run_with_too_few_rows_goes_on_with_what_the_error_says(tmp_path: Path) -> None:
+    words = (
+        *CHECKING, "buffers.main={kind: replay, capacity: 96, min_rows: 90}", "algorithm.batch_size=2",
+        "phases.0.hooks=[{collect: {episodes: 4}}, {update_windows: {}}]",
+    )  # fmt: skip
+    with pytest.raises(ReverieError, match="not sampled below 90"):
+        train(words, tmp_path, steps=60)
+    (run,) = tmp_path.iterdir()
+    (command,) = re.findall(r"with: (reverie resume .*)", (run / "run.log").read_text())
+    setting = command.split()[-1]
+    assert re.fullmatch(r"buffers\.main\.min_rows=\d+", setting)
+    assert api.resume(str(run), setting, trust=True).state == "finished"
