@@ -25,6 +25,12 @@ def copy_run(run: Path, to: Path) -> Path:
     return Path(shutil.copytree(run, to / run.name))
 
 
+def undo_saving(run: Path) -> None:
+    """Make it a run that was killed before its first checkpoint."""
+    shutil.rmtree(run / "checkpoints")
+    (run / "status.json").write_text('{"state": "running"}')
+
+
 def newest(run: Path, number: int = -1) -> Path:
     return sorted(run.glob("checkpoints/0*"))[number]
 

@@ -100,7 +100,7 @@ def test_no_sound_checkpoint_is_an_error_that_names_them_all(stopped: Path, tmp_
 
 def test_no_checkpoint_at_all_starts_from_the_beginning(stopped: Path, whole: Path, tmp_path: Path) -> None:
     run = damage.copy_run(stopped, tmp_path)
-    shutil.rmtree(run / "checkpoints")
+    damage.undo_saving(run)
     assert api.resume(str(run)).state == "finished"
     assert_equal_runs(run, whole)
 
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_checkpoints_that_cannot_be_written(stopped: Path, tmp_path: Path) -> None:
     run = damage.copy_run(stopped, tmp_path)
-    shutil.rmtree(run / "checkpoints")
+    damage.undo_saving(run)
     (run / "checkpoints").write_text("a file where the folder should be")
     error = resume_error(run)
     assert "could not be written" in error.message
@@ -218,7 +218,7 @@ def test_the_real_error_is_told_when_the_disk_is_full_too(tmp_path: Path, monkey
 
 def test_a_problem_is_said_once(stopped: Path, tmp_path: Path) -> None:
     run = damage.copy_run(stopped, tmp_path)
-    shutil.rmtree(run / "checkpoints")
+    damage.undo_saving(run)
     (run / "checkpoints").write_text("a file where the folder should be")
     command = [sys.executable, "-m", "reverie", "resume", str(run)]
     done = subprocess.run(command, capture_output=True, text=True)

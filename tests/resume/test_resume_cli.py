@@ -573,8 +573,7 @@ def test_a_run_from_other_weights_is_exact_from_its_first_step(finished: Path, t
     whole = api.train(*PPO, runs_dir=tmp_path / "whole", **options).path
     with stopping_after(2):
         pieces = api.train(*PPO, runs_dir=tmp_path / "pieces", **options).path
-    shutil.rmtree(pieces / "checkpoints")
-    (pieces / "status.json").write_text('{"state": "running"}')  # as if it had been killed before it saved anything
+    damage.undo_saving(pieces)
     assert api.resume(str(pieces)).state == "finished"
     assert_equal_runs(pieces, whole)
     assert all(verdict.is_reproduced for verdict in api.verify(str(whole), "all"))
