@@ -175,7 +175,7 @@ def test_eval_plays_the_policy_that_was_trained(reverie: Command, trained: api.R
     result = json.loads(reverie(*words).out)
     assert result["return_mean"] == trained.status["final_score"]  # the same three episodes
     expected = {"run", "policy", "seed", "episodes", "return_mean", "return_std", "return_iqm", "return_min",
-                "return_max", "return_low", "return_high", "length_mean"}  # fmt: skip
+                "return_max", "return_low", "return_high", "length_mean", "returns", "lengths", "sample"}  # fmt: skip
     assert set(result) == expected
     assert (result["run"], result["policy"], result["seed"], result["episodes"]) == (trained.name, "final", 1, 3)
     other = json.loads(reverie(*words, "--seed", "77").out)
