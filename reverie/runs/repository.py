@@ -38,7 +38,10 @@ class CodeVersion:
         if not top or not told:
             return cls()
         commit, objects, index = told.splitlines()
-        return cls(commit, _diff(top, commit, folder / objects, folder / index))
+        try:
+            return cls(commit, _diff(top, commit, folder / objects, folder / index))
+        except OSError:  # there is no room for temporary files
+            return cls(commit, None)
 
     def to_json(self) -> dict[str, Any]:
         told = {"commit": self.commit} if self.commit else {}

@@ -122,3 +122,13 @@ def test_without_a_commit_there_is_no_version(tmp_path: Path) -> None:
 def test_a_damaged_index_leaves_open_what_is_committed(project: Path) -> None:
     (project / ".git" / "index").write_bytes(b"damaged")
     assert CodeVersion.of(project).to_json() == {"commit": git(project, "rev-parse", "HEAD")}
+
+
+def test_without_room_for_temporary_files_only_the_commit_is_told(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**options: str) -> None:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("reverie.runs.repository.tempfile.TemporaryDirectory", fail)
+    assert CodeVersion.of(project) == CodeVersion(git(project, "rev-parse", "HEAD"), None)
