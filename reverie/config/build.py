@@ -36,7 +36,7 @@ from reverie.log.recorder import Recorder, Sink
 from reverie.policy import Policy
 from reverie.runs.checkpoint import CheckpointFolder
 from reverie.training.collector import Collector
-from reverie.training.evaluator import Evaluator, check_time_limit
+from reverie.training.evaluator import Evaluator, check_time_limit, with_limit
 from reverie.training.machine import free_memory
 from reverie.training.monitor import Monitor
 from reverie.training.phases import flatten_phases
@@ -74,10 +74,10 @@ def choose_storage(config: RunConfig) -> RunConfig:
 
 
 def check_episodes_end(config: RunConfig) -> None:
-    """Refuse a run that evaluates on an env without a time limit, before there is a folder for it."""
+    """Refuse a run that evaluates on an env whose episodes do not end, before there is a folder for it."""
     hooks = [hook.name for phase in flatten_phases(config.phases) for hook in phase.hooks]
     if "evaluate" in hooks or config.evaluate.final_episodes:
-        check_time_limit(make_specs(config.env))
+        check_time_limit(config.env, make_specs(config.env))
 
 
 def check_sources(config: RunConfig) -> None:
@@ -200,7 +200,15 @@ def build_evaluator(config: RunConfig) -> Evaluator:
 def make_evaluator(env: EnvConfig, settings: EvaluateConfig, seed: int) -> Evaluator:
     """An evaluator on this env; native vectors cannot start chosen episodes, so it plays on sync ones."""
     played = env.model_copy(update={"vector": "sync"}) if env.vector == "native" else env
-    return Evaluator(settings, seed, lambda num_envs: make_vector(played, seed, "evaluate", num_envs))
+
+    def make(num_envs: int) -> Vector:
+        made = make_vector(played, seed, "evaluate", num_envs)
+        if made.specs.max_episode_steps is not None:
+            return made
+        made.close()
+        return make_vector(with_limit(played), seed, "evaluate", num_envs)
+
+    return Evaluator(settings, seed, make)
 
 
 def build_policy(config: RunConfig, algorithm: State, normaliser: State) -> Policy:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -22,11 +23,23 @@ from reverie.core.wording import count as counted
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import as_action_list, make_action_map
 from reverie.envs.make import make_env, max_episode_steps_of
+from reverie.envs.mistakes import (
+    EnvError,
+    capital,
+    check_form,
+    check_reset,
+    check_reward,
+    check_step,
+    explain_exception,
+    find_mistake,
+    is_from_around,
+    leaves_of,
+)
 from reverie.log.progress import progress
 
 _LARGE = 100.0
 _COMPARED_STEPS = 200
-_LIMIT = "Train with env.max_episode_steps=1000, or as many as an episode may take: evaluation asks for a limit."
+_LIMIT = "Train with env.max_episode_steps=1000, or as many as an episode may take."
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,7 @@ class _Checker:
         self.findings: list[Finding] = []
         self._told: set[str] = set()
         self._seen_info: set[str] = set()
+        self._has_truncated = False
         self._envs: list[gym.Env[Any, Any]] = []
 
     def run(self) -> None:
@@ -141,95 +155,89 @@ class _Checker:
             )
 
     def _check_limit(self) -> None:
-        if self.specs.max_episode_steps is None:
+        if self.specs.max_episode_steps is None and not self._has_truncated:
             message = "The env has no time limit; a policy that stands still may play an episode for ever."
             self.tell("limit", "warning", message, _LIMIT)
 
     def reset(self, env: gym.Env[Any, Any], seed: int) -> Any:
         """Reset with every check of what comes back."""
-        result = self._call("reset", lambda: env.reset(seed=derive_seed("check", seed)))
-        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-            fix = "Return (observation, info), where info is a dict; Gym before 0.26 did not."
-            self.tell("reset", "error", "reset() does not return two values, observation and info.", fix)
-            raise _Broken
-        self._check_observation(env, result[0], "at reset")
-        self._seen_info |= set(result[1])
-        return result[0]
+        with self._telling():
+            result = self._call("reset", env, lambda: env.reset(seed=derive_seed("check", seed)))
+            observation, info = check_reset(result)
+            self._check_observation(env, observation, "at reset")
+        self._seen_info |= set(info)
+        return observation
 
     def step(self, env: gym.Env[Any, Any], action: Any, step: int) -> tuple[Any, bool, float]:
         """Step with every check of what comes back: observation, whether the episode ended, reward."""
-        result = self._call("step", lambda: env.step(action))
-        if not (isinstance(result, tuple) and len(result) == 5):
-            count = len(result) if isinstance(result, tuple) else 1
-            fix = "Return (observation, reward, terminated, truncated, info)."
-            if count == 4:
-                fix += " The old Gym API had one 'done': split it into the end of the task and a time limit."
-            self.tell("step", "error", f"step() returns {counted(count, 'value')} instead of 5.", fix)
-            raise _Broken
-        observation, reward, terminated, truncated, info = result
-        self._check_observation(env, observation, f"at step {step}")
-        self._check_reward(reward, step)
+        with self._telling():
+            result = self._call("step", env, lambda: env.step(action), action)
+            observation, reward, terminated, truncated, info = check_step(result)
+            self._check_observation(env, observation, f"at step {step}")
+            number = self._read_reward(reward, f"at step {step}")
         self._check_flags(terminated, truncated)
         self._seen_info |= set(info)
-        return observation, bool(terminated or truncated), float(reward)
+        self._has_truncated |= bool(truncated)
+        return observation, bool(terminated or truncated), number
 
-    def _call(self, name: str, call: Callable[[], Any]) -> Any:
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Note the mistake that makes an env unusable."""
+        try:
+            yield
+        except EnvError as error:
+            self.tell(error.topic, "error", error.message, error.fix)
+            raise _Broken from error
+
+    def _call(self, name: str, env: gym.Env[Any, Any], call: Callable[[], Any], action: Any = None) -> Any:
         try:
             return call()
         except Exception as error:
-            fix = f"Mend {name}()."
-            if isinstance(error, TypeError) and "seed" in str(error):
-                fix = "Let reset accept the keyword arguments seed and options."
-            self.tell("raised", "error", f"{name}() raised {type(error).__name__}: {error}", fix)
-            raise _Broken from error
+            found = find_mistake(env, action) if is_from_around(error) else None
+            raise found or explain_exception(name, error) from error
+
+    def _read_reward(self, reward: Any, when: str) -> float:
+        """The reward; one that is NaN is told, and the rest can still be looked at."""
+        try:
+            return check_reward(reward, when)
+        except EnvError as error:
+            if error.topic != "reward_finite":
+                raise
+            self.tell(error.topic, "error", error.message, error.fix)
+            return float(reward)
 
     def _check_observation(self, env: gym.Env[Any, Any], observation: Any, when: str) -> None:
-        leaves = list(_pairs("the observation", env.observation_space, observation))
-        for name, space, value in leaves:
+        for name, space, value in leaves_of("the observation", env.observation_space, observation, when):
             self._check_leaf(name, space, value, when)
         is_told = bool(self._told & {"type", "dtype", "finite", "outside"})
         if not is_told and not env.observation_space.contains(observation):
             message = f"The observation {when} is not in its space {env.observation_space}."
             fix = "Make observation_space and what reset() and step() return agree."
             self.tell("outside", "error", message, fix)
-        if len(leaves) != len(self.specs.observations):
-            raise _Broken
 
     def _check_leaf(self, name: str, space: gym.Space[Any], value: Any, when: str) -> None:
         if not isinstance(space, gym.spaces.Box):
             return
+        check_form(space, value, when, name)
         array = np.asarray(value)
         if not isinstance(value, np.ndarray):
             message = f"{name} is a {type(value).__name__} {when} instead of a numpy array."
-            self.tell("type", "error", _capital(message), f"Return np.array(..., np.{space.dtype}).")
+            self.tell("type", "error", capital(message), f"Return np.array(..., np.{space.dtype}).")
         elif array.dtype != space.dtype:
             message = f"{name} is {array.dtype} {when}; its space says {space.dtype}."
             fix = f"Return it .astype(np.{space.dtype}), or change the space."
-            self.tell("dtype", "error", _capital(message), fix)
-        if array.shape != space.shape:
-            message = f"{name} has shape {array.shape} {when}; its space says {space.shape}."
-            self.tell("shape", "error", _capital(message), "Correct the space or the observation.")
-            raise _Broken
+            self.tell("dtype", "error", capital(message), fix)
         if not np.isfinite(array).all():
             fix = "Look for a division by zero or an unset value in the env."
-            self.tell("finite", "error", f"{_capital(name)} holds NaN or infinity {when}.", fix)
+            self.tell("finite", "error", f"{capital(name)} holds NaN or infinity {when}.", fix)
         elif (array < space.low).any() or (array > space.high).any():
             message = f"{name} leaves its bounds {when}: from {array.min():.4g} to {array.max():.4g}."
-            self.tell("outside", "error", _capital(message), "Widen the space's low and high, or clip.")
+            self.tell("outside", "error", capital(message), "Widen the space's low and high, or clip.")
         elif array.dtype != np.uint8 and np.abs(array).max(initial=0) > _LARGE:
             message = f"{name} holds large numbers (up to {np.abs(array).max():.4g}), which networks learn badly from."
             self.tell(
-                "large", "warning", _capital(message), "Scale it in the env, or set normaliser.observation=rolling."
+                "large", "warning", capital(message), "Scale it in the env, or set normaliser.observation=rolling."
             )
-
-    def _check_reward(self, reward: Any, step: int) -> None:
-        if not isinstance(reward, (int, float, np.number, np.bool_)):
-            message = f"The reward at step {step} is {reward!r}, not a number."
-            self.tell("reward", "error", message, "Return float(reward).")
-            raise _Broken
-        if not np.isfinite(float(reward)):
-            fix = "Look for a division by zero in the reward."
-            self.tell("reward", "error", f"The reward at step {step} is {reward}.", fix)
 
     def _check_flags(self, *flags: Any) -> None:
         if not all(isinstance(flag, (bool, np.bool_)) for flag in flags):
@@ -291,20 +299,6 @@ class _Checker:
             self.tell("render", "warning", message, fix)
 
 
-def _pairs(name: str, space: gym.Space[Any], value: Any) -> Iterator[tuple[str, gym.Space[Any], Any]]:
-    """Each leaf's space with its value, as far as the value has the space's structure."""
-    if isinstance(space, gym.spaces.Dict):
-        for key, sub in space.spaces.items():
-            if isinstance(value, dict) and key in value:
-                yield from _pairs(f"observation '{key}'", sub, value[key])
-    elif isinstance(space, gym.spaces.Tuple):
-        if isinstance(value, tuple) and len(value) == len(space.spaces):
-            for index, sub in enumerate(space.spaces):
-                yield from _pairs(f"observation {index}", sub, value[index])
-    else:
-        yield name, space, value
-
-
 def _same(left: Array, right: Array) -> bool:
     return left.tobytes() == right.tobytes()
 
@@ -312,7 +306,3 @@ def _same(left: Array, right: Array) -> bool:
 def _where(left: list[str], right: list[str]) -> str:
     step = next((i for i, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), None)
     return "in length" if step is None else "from the reset on" if step == 0 else f"from step {step} on"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -40,6 +40,9 @@ class EnvConfig(Config):
     times one env and chooses sync or process, which give the same bits; native gives others: ask for it."""
     workers: int = Field(0, ge=0)
     """Worker processes for vector: process; 0 means one per core, at most one per env."""
+    max_crashes: int = Field(20, ge=0)
+    """How often worker processes may crash and be started again before the run stops. The same exception of an
+    env twice in a row stops it in any case."""
     wrappers: tuple[Annotated[ComponentConfig, Component("wrapper")], ...] = ()
     """Wrappers around each env, innermost first."""
     max_episode_steps: int | None = Field(None, ge=1)

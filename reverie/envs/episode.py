@@ -23,6 +23,16 @@ from reverie.core.errors import RunError
 from reverie.core.rng import derive_seed
 from reverie.core.specs import ActionSpec, Specs, flatten_observation
 from reverie.core.types import Array, Row, State
+from reverie.envs.mistakes import (
+    EnvError,
+    check_form,
+    check_reset,
+    check_reward,
+    check_step,
+    explain_exception,
+    find_mistake,
+    is_from_around,
+)
 
 if TYPE_CHECKING:
     from reverie.envs.accelerators import ChainState
@@ -53,7 +63,8 @@ class Episode:
         self._seed, self._stream, self._index, self._stride = seed, stream, index, stride
         self._to_env = make_action_map(specs.action, env.action_space)
         self._log_keys = [(f"log/{key}", key) for key in log_keys]
-        self._is_plain = env.observation_space.shape == getattr(specs.observations.get("obs"), "shape", None)
+        self._shapes = {key: spec.shape for key, spec in specs.observations.items()}
+        self._is_plain = env.observation_space.shape == self._shapes.get("obs")
         self._is_plain &= isinstance(env.observation_space, gym.spaces.Box)
 
     def reset(self, rows: Row, place: int) -> None:
@@ -61,9 +72,14 @@ class Episode:
         self.number += 1
         self._actions, self._base = [], {}
         seed = derive_seed(self._seed, self._stream, self._index + self.number * self._stride)
-        observation, info = self.env.reset(seed=seed)
+        result: Any = None
+        try:
+            result = self.env.reset(seed=seed)
+            observation, info = check_reset(result)
+            self._write(rows, place, observation, info)
+        except Exception as error:
+            raise self._explain("reset", result, error) from error
         self.pending = False
-        self._write(rows, place, observation, info)
         rows["reward"][place] = 0
         rows["is_first"][place] = True
         rows["terminated"][place] = rows["truncated"][place] = False
@@ -78,13 +94,40 @@ class Episode:
         if len(self._actions) >= self._longest_replay:
             self._move_base()
         self._actions.append(action)
-        observation, reward, terminated, truncated, info = self.env.step(self._to_env(action))
-        self.pending = bool(terminated or truncated)
-        self._write(rows, place, observation, info)
-        rows["reward"][place] = reward
+        result: Any = None
+        try:
+            result = self.env.step(self._to_env(action))
+            observation, reward, terminated, truncated, info = result
+            self._write(rows, place, observation, info)
+            rows["reward"][place] = reward if _is_plain_number(reward) else check_reward(reward, self._moment())
+            self.pending = bool(terminated or truncated)
+            rows["terminated"][place] = terminated
+            rows["truncated"][place] = truncated
+        except Exception as error:
+            raise self._explain("step", result, error, action) from error
         rows["is_first"][place] = False
-        rows["terminated"][place] = terminated
-        rows["truncated"][place] = truncated
+
+    def _explain(self, name: str, result: Any, error: Exception, action: Any = None) -> EnvError:
+        """Say what the env did wrong: it raised, or what it returned could not be written."""
+        if isinstance(error, EnvError):
+            return error
+        if result is None:
+            found = None
+            if is_from_around(error):  # a wrapper choked on what the env inside returned
+                found = find_mistake(self.env, None if action is None else self._to_env(action))
+            return found or explain_exception(name, error)
+        try:
+            observation = (check_reset(result) if name == "reset" else check_step(result))[0]
+            check_form(self.env.observation_space, observation, self._moment())
+        except EnvError as found:
+            return found
+        text = f"What {name}() returned {self._moment()} cannot be used: {type(error).__name__}: {error}"
+        return EnvError(text, "`reverie envs check <env>` looks for the usual mistakes.", "unusable")
+
+    def _moment(self) -> str:
+        if self._base:
+            return "late in an episode"
+        return f"at step {len(self._actions)}" if self._actions else "at reset"
 
     def _move_base(self) -> None:
         """Replay from here on. Only before a step, so that a replay always ends with the row that arrived last."""
@@ -93,9 +136,13 @@ class Episode:
 
     def _write(self, rows: Row, place: int, observation: Any, info: dict[str, Any]) -> None:
         if self._is_plain:
+            if getattr(observation, "shape", None) != self._shapes["obs"]:  # numpy would stretch it
+                check_form(self.env.observation_space, observation, self._moment())
             rows["obs"][place] = observation
         else:
             for key, value in flatten_observation(self.env.observation_space, observation).items():
+                if value.shape != self._shapes[key]:
+                    check_form(self.env.observation_space, observation, self._moment())
                 rows[key][place] = value
         for row_key, key in self._log_keys:
             rows[row_key][place] = info.get(key, 0)
@@ -142,6 +189,11 @@ class Episode:
             )
         self._accelerator.load(arrays)
         self._base = arrays
+
+
+def _is_plain_number(reward: Any) -> bool:
+    """The quick answer for almost all rewards; others are looked at closely."""
+    return isinstance(reward, (float, int, np.floating)) and math.isfinite(reward)
 
 
 def as_action_list(spec: ActionSpec, actions: Array) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import re
 import statistics
 import sys
 import time
@@ -22,6 +23,7 @@ from reverie.core.specs import Specs, read_specs
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.given import explain_missing
+from reverie.envs.mistakes import line_of
 from reverie.envs.render import prepare_drawing
 from reverie.envs.repairs import repair_env
 
@@ -173,10 +175,25 @@ def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         raise _missing_package(config.id, error) from error
     except Exception as error:
-        raise ConfigError(
-            f"The environment '{config.id}' cannot be made: {type(error).__name__}: {error}",
-            f"Its arguments were {kwargs}; set others with env.kwargs." if kwargs else "",
-        ) from error
+        raise _cannot_make(config, kwargs, error) from error
+
+
+def _cannot_make(config: EnvConfig, kwargs: dict[str, Any], error: Exception) -> ConfigError:
+    """What a constructor raised, where, and which arguments to give."""
+    text = str(error).partition(" was raised from the environment creator")[0]
+    place = line_of(error) or line_of(error.__cause__ or error)
+    missing = re.search(r"missing \d+ required .*argument", text)
+    if isinstance(error, TypeError) and missing:
+        names = re.findall(r"'(\w+)'", text[missing.end() :])
+        wanted = " ".join(f"env.kwargs.{name}=..." for name in names)
+        return ConfigError(
+            f"The environment '{config.id}' cannot be made without {' and '.join(names)}.", f"Give {wanted}"
+        )
+    where = f" ({place})" if place else ""
+    return ConfigError(
+        f"The environment '{config.id}' cannot be made: {type(error).__name__}: {text}{where}",
+        f"Its arguments were {kwargs}; set others with env.kwargs." if kwargs else "",
+    )
 
 
 def _make_own_class(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:

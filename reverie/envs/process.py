@@ -3,7 +3,8 @@
 Gymnasium's asynchronous vector hides the reset flag in its worker and raises for the whole vector when one
 env fails. Here rows and states are bit for bit those of :class:`~reverie.envs.vector.SyncVector`, and a
 worker that dies is started again: each of its envs that was inside an episode gives a made-up final row
-(the last observation again, reward 0, truncated), then goes on with its next episode.
+(the last observation again, reward 0, truncated), then goes on with its next episode. A mistake in the env
+must not hide behind that: the same exception twice in a row ends the run.
 """
 
 from __future__ import annotations
@@ -25,13 +26,29 @@ from reverie.core.types import Array, Row, State, is_last, observation_keys
 from reverie.envs import worker as protocol
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, num_workers
+from reverie.envs.mistakes import EnvError
 from reverie.envs.vector import check_env_count
 
 _MAX_CRASHES_IN_A_ROW = 10
 
 
 class WorkerDied(Exception):
-    """A worker ended or failed; the text is its traceback, as far as it could still tell."""
+    """A worker ended or failed; ``report`` is what it could still tell, see :func:`reverie.envs.worker.serve`."""
+
+    def __init__(self, text: str, report: dict[str, str] | None = None) -> None:
+        super().__init__(text.strip())
+        self.report = report or {}
+
+    @property
+    def cause(self) -> str:
+        """Names the exception and its line; empty if the process ended without one."""
+        return self.report.get("cause", "")
+
+    @property
+    def mistake(self) -> EnvError | None:
+        """What an env did against the rules of Gymnasium: it will do so again."""
+        is_one = "topic" in self.report and not self.cause
+        return EnvError(self.report["message"], self.report["fix"], self.report["topic"]) if is_one else None
 
 
 class Worker:
@@ -75,7 +92,8 @@ class Worker:
         except (EOFError, OSError) as error:
             raise WorkerDied(self._epitaph()) from error
         if kind == protocol.FAILED:
-            raise WorkerDied(payload.decode())
+            report = json.loads(payload)
+            raise WorkerDied(report["message"], report)
         return payload
 
     def ask(self, kind: bytes, payload: bytes = b"") -> bytes:
@@ -106,6 +124,8 @@ class ProcessVector:
         self.num_envs = num_envs
         self.specs = make_specs(config)
         self.crashes = 0
+        self._max_crashes = config.max_crashes
+        self._last_cause = ""
         self._numbers = np.full(num_envs, -1)
         self._pending = np.ones(num_envs, bool)
         self._last: Row = {}
@@ -221,14 +241,24 @@ class ProcessVector:
         self._rows["truncated"][places] = True
 
     def _count_crash(self, worker: Worker, death: WorkerDied) -> None:
+        """Stop for a mistake in the env, the same exception twice in a row, or too many crashes."""
         self.crashes += 1
         worker.crashes_in_a_row += 1
-        if worker.crashes_in_a_row > _MAX_CRASHES_IN_A_ROW:
-            self.close()
-            raise TrainingError(
-                f"An environment failed {worker.crashes_in_a_row} times in a row:\n\n{str(death).strip()}\n",
-                "Mend the environment; `reverie envs check <env>` looks for the usual mistakes.",
-            ) from death
+        is_again = bool(death.cause) and death.cause == self._last_cause
+        self._last_cause = death.cause
+        count, in_a_row = self.crashes, worker.crashes_in_a_row
+        if not (death.mistake or is_again or count > self._max_crashes or in_a_row > _MAX_CRASHES_IN_A_ROW):
+            return
+        self.close()
+        if death.mistake:
+            raise death.mistake from death
+        fix = death.report.get("fix") or "`reverie envs check <env>` looks for the usual mistakes."
+        if is_again:
+            raise TrainingError(f"An environment failed twice in the same way: {death}\n", fix) from death
+        raise TrainingError(
+            f"Worker processes have failed {count} times. The last time: {death}\n",
+            f"{fix} env.max_crashes={2 * count} lets the run go on with more.",
+        ) from death
 
     def _ask(self, worker: Worker, kind: bytes, payload: bytes = b"") -> bytes:
         try:

@@ -117,7 +117,7 @@ def _interrupt(config: EnvConfig, seed: int, every: float = math.inf) -> _Interr
             due = {"episode": player.episode.number, "pending": True, "actions": inside["actions"][:0]}
             after_due = player.begin_anew()
         except Exception as error:
-            raise ProbeFailed(f"it failed under random actions: {type(error).__name__}: {error}") from error
+            raise ProbeFailed(f"it failed under random actions: {_first_line(error)}") from error
         return _Interrupted(inside, due, rows + after_due, after_due, player.may_accelerate)
 
 
@@ -213,7 +213,13 @@ def _answer(config: EnvConfig, seed: int, state: State, is_due: bool) -> Trace |
             player.restore(state)
             return ([] if is_due else player.go_on()) + player.begin_anew()
         except Exception as error:
-            return f"{type(error).__name__}: {error}"
+            return _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    """An error in a sentence: those of ours already read like one."""
+    text = error.message if isinstance(error, ReverieError) else f"{type(error).__name__}: {error}"
+    return text.partition("\n")[0].rstrip(".")
 
 
 def main() -> None:

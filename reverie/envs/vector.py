@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from reverie.core.errors import RunError, TrainingError
+from reverie.core.errors import RunError
 from reverie.core.specs import Specs, read_specs
 from reverie.core.types import Array, Row, State
 from reverie.core.wording import count
@@ -41,20 +40,14 @@ class SyncVector:
     def reset(self) -> Row:
         """Start the next episode in every env."""
         rows = allocate_rows(self._layout, self.num_envs)
-        try:
-            for place, episode in enumerate(self._episodes):
-                episode.reset(rows, place)
-        except Exception as error:
-            raise env_failure(traceback.format_exc()) from error
+        for place, episode in enumerate(self._episodes):
+            episode.reset(rows, place)
         return rows
 
     def step(self, action: Array) -> Row:
         rows = allocate_rows(self._layout, self.num_envs)
-        try:
-            for place, own_action in enumerate(as_action_list(self.specs.action, action)):
-                self._episodes[place].step(own_action, rows, place)
-        except Exception as error:
-            raise env_failure(traceback.format_exc()) from error
+        for place, own_action in enumerate(as_action_list(self.specs.action, action)):
+            self._episodes[place].step(own_action, rows, place)
         return rows
 
     def render(self, index: int = 0) -> Any:
@@ -99,12 +92,3 @@ def check_env_count(state: State, num_envs: int) -> None:
             f"The saved state holds {count(len(state), 'env')}, this run has {num_envs}.",
             f"Set env.num_envs={len(state)} to continue, or start a new run.",
         )
-
-
-def env_failure(trace: str) -> TrainingError:
-    """What to tell when an env raises: its own words and how to look closer."""
-    return TrainingError(
-        f"The environment failed:\n\n{trace.strip()}\n",
-        "`reverie envs check <env>` looks for the usual mistakes; with env.vector=process a failing env is "
-        "restarted and the run goes on.",
-    )

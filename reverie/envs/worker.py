@@ -16,11 +16,13 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import safetensors.numpy
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
 from reverie.core import registry
 from reverie.core.errors import ConfigError, ReverieError
@@ -30,6 +32,7 @@ from reverie.core.types import Row, State
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import find_spec, is_dotted, make_env, max_episode_steps_of
+from reverie.envs.mistakes import EnvError
 from reverie.envs.vector import Layout, row_layout
 from reverie.envs.verdicts import admitted_accelerator
 
@@ -120,7 +123,8 @@ def describe_env(config: EnvConfig) -> dict[str, Any]:
     wrappers = {wrapper.kind: registry.load("wrapper", wrapper.kind) for wrapper in config.wrappers}
     targets = {kind: f"{found.__module__}.{found.__qualname__}" for kind, found in wrappers.items()}
     spec = None if is_dotted(config.id) else _registration(config.id)
-    for target in (*targets.values(), spec["entry_point"] if spec else config.id):
+    inner = [entry_point for _, entry_point, _ in spec["additional_wrappers"]] if spec else []
+    for target in (*targets.values(), *inner, spec["entry_point"] if spec else config.id):
         _check_importable(target)
     return _as_plain(config, {"wrappers": targets, "spec": spec})
 
@@ -146,7 +150,19 @@ def _registration(env_id: str) -> dict[str, Any]:
         "entry_point": target,
         "max_episode_steps": spec.max_episode_steps,
         "kwargs": spec.kwargs,
+        "additional_wrappers": [list(wrapper) for wrapper in _named_wrappers(spec)],
     }
+
+
+def _named_wrappers(spec: EnvSpec) -> Iterator[tuple[str, str, dict[str, Any] | None]]:
+    """The wrappers that a registration puts around the env: name, entry point and arguments."""
+    for wrapper in spec.additional_wrappers:
+        if wrapper.kwargs is None:
+            raise ConfigError(
+                f"Worker processes cannot make the wrapper '{wrapper.name}' of '{spec.id}': its arguments are unknown.",
+                "Let it inherit from gymnasium.utils.RecordConstructorArgs, or set env.vector=sync.",
+            )
+        yield wrapper.name, wrapper.entry_point, wrapper.kwargs
 
 
 def _check_importable(target: str) -> None:
@@ -162,9 +178,19 @@ def register_described(brief: dict[str, Any]) -> EnvConfig:
     for kind, target in brief["wrappers"].items():
         registry.register("wrapper", kind, target)
     spec = brief["spec"]
-    if spec is not None and ":" not in brief["config"]["id"] and spec["id"] not in gym.registry:
-        gym.register(**{key: value for key, value in spec.items() if key != "kwargs"}, kwargs=spec["kwargs"])
+    if spec is not None and ":" not in brief["config"]["id"]:
+        _register(spec)
     return EnvConfig.model_validate(brief["config"])
+
+
+def _register(described: dict[str, Any]) -> None:
+    """Put a described env into Gymnasium's registry, unless the same one is there already."""
+    env_id = described["id"]
+    if env_id in gym.registry and json.loads(json.dumps(_registration(env_id))) == described:
+        return
+    gym.registry.pop(env_id, None)  # the parent has registered something else under this id
+    wrappers = tuple(WrapperSpec(*wrapper) for wrapper in described["additional_wrappers"])
+    gym.register(**{**described, "additional_wrappers": wrappers})
 
 
 class Host:
@@ -221,13 +247,20 @@ def serve(channel: socket.socket, memory_file: int) -> None:
                 host, answer = Host(json.loads(payload), memory_file), b""
             else:
                 answer = host.handle(kind, payload)
-        except ReverieError as error:
-            send(channel, FAILED, str(error).encode())
-            return
-        except Exception:
-            send(channel, FAILED, traceback.format_exc().encode())
+        except Exception as error:
+            send(channel, FAILED, json.dumps(_report(error)).encode())
             return
         send(channel, DONE, answer)
+
+
+def _report(error: Exception) -> dict[str, str]:
+    """What the parent should know of a failure; :class:`~reverie.envs.process.WorkerDied` reads it."""
+    if isinstance(error, EnvError):
+        return {"message": error.message, "fix": error.fix, "topic": error.topic, "cause": error.cause}
+    if isinstance(error, ReverieError):
+        return {"message": error.message, "fix": error.fix, "cause": error.message}
+    trace = traceback.format_exc()
+    return {"message": trace, "cause": trace}
 
 
 def main() -> None:

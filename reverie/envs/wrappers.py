@@ -22,6 +22,7 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.types import Array
 from reverie.core.wording import count
+from reverie.envs.mistakes import check_reward
 
 Space = spaces.Space[Any]
 
@@ -260,7 +261,7 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
         total = 0.0
         for _ in range(self.steps_per_action):
             observation, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
+            total += check_reward(reward)
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
@@ -307,7 +308,7 @@ class RewardClip(gym.RewardWrapper[Any, Any]):
         )
 
     def reward(self, reward: Any) -> float:
-        return float(self._clip(float(reward)))
+        return float(self._clip(check_reward(reward)))
 
 
 def resize_image(image: Array, height: int, width: int) -> Array:

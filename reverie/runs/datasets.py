@@ -30,7 +30,7 @@ from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.folder import RunFolder
 from reverie.runs.policies import load_any_policy
 from reverie.runs.resume import choose_checkpoint
-from reverie.training.evaluator import check_time_limit
+from reverie.training.evaluator import check_time_limit, with_limit
 
 MOST_ENVS = 8
 """Envs that play side by side when episodes are recorded."""
@@ -133,9 +133,10 @@ class Player:
 
     def play(self, episodes: int, seed: int) -> Iterator[Row]:
         """Whole episodes as they end; env i plays the numbers i, i + N, i + 2N ..."""
-        check_time_limit(self.specs)
+        check_time_limit(self.env, self.specs)
         count = min(episodes, MOST_ENVS)
-        vector = make_vector(self.env.model_copy(update={"vector": "sync"}), seed, "record", count)
+        env = self.env if self.specs.max_episode_steps is not None else with_limit(self.env)
+        vector = make_vector(env.model_copy(update={"vector": "sync"}), seed, "record", count)
         try:
             yield from self._play(vector, episodes, make_generator(seed, "record"))
         finally:

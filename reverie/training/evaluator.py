@@ -19,11 +19,15 @@ from reverie.core.specs import Specs
 from reverie.core.statistics import interquartile_mean
 from reverie.core.types import Array, Clock, Mode, Row, State, is_last
 from reverie.data.rows import stack_rows
+from reverie.envs.config import EnvConfig
+from reverie.envs.trial import PATIENCE_STEPS, try_env
 from reverie.log.progress import Task, progress
 from reverie.policy import Policy
 from reverie.training.foresight import Look, take_look
 
 BOOTSTRAP_DRAWS = 1000
+LONGEST_EPISODE = 10_000
+"""Steps after which evaluation cuts the episodes of an env that has no time limit."""
 StopCheck = Callable[[], bool]
 
 
@@ -87,20 +91,25 @@ class Evaluator:
     def _fresh_vector(self, num_envs: int) -> Vector:
         if num_envs not in self._vectors:
             vector = self.make_vector(num_envs)
-            check_time_limit(vector.specs)
             self._vectors[num_envs] = (vector, vector.state())
         vector, unused = self._vectors[num_envs]
         vector.load_state(unused)
         return vector
 
 
-def check_time_limit(specs: Specs) -> None:
-    """Refuse envs that may never end an episode: the first policy that stands still would be played for ever."""
-    if specs.max_episode_steps is None:
+def check_time_limit(env: EnvConfig, specs: Specs) -> None:
+    """Refuse envs that are not known to end an episode: they have no time limit, and random play did not end one."""
+    if specs.max_episode_steps is None and not try_env(env, PATIENCE_STEPS):
         raise ConfigError(
-            "Evaluation plays whole episodes, but this env has no time limit, so an episode may never end.",
+            "Whole episodes are to be played, but this env has no time limit and did not end an episode in "
+            f"{PATIENCE_STEPS:,} random steps.",
             "Set env.max_episode_steps=... (1000, for example).",
         )
+
+
+def with_limit(env: EnvConfig) -> EnvConfig:
+    """The env with a limit for whole episodes: a policy that stands still may never come to an end."""
+    return env.model_copy(update={"max_episode_steps": LONGEST_EPISODE})
 
 
 @dataclass(frozen=True)

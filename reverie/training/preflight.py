@@ -11,6 +11,7 @@ from reverie import backend
 from reverie.config.schema import RunConfig
 from reverie.core.specs import Specs
 from reverie.core.wording import count
+from reverie.envs.trial import try_env
 from reverie.training import forecast, machine
 from reverie.training.probe import Measured, measure
 from reverie.training.session import Session
@@ -43,7 +44,8 @@ def examine_config(config: RunConfig, specs: Specs) -> Facts:
 
 
 def check_start(config: RunConfig, specs: Specs) -> None:
-    """Refuse what cannot work, before there is a folder for it."""
+    """Refuse what cannot work, before there is a folder for it: a few steps of the env, memory for the buffers."""
+    try_env(config.env)
     if config.preflight.enabled:
         check_memory(examine_config(config, specs))
 

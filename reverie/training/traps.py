@@ -13,6 +13,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.schedule import Schedule
 from reverie.core.specs import Specs
 from reverie.envs.make import make_env
+from reverie.training.evaluator import LONGEST_EPISODE
 from reverie.training.forecast import Duration
 from reverie.training.machine import size_text
 from reverie.training.phases import Hook, flatten_phases
@@ -79,7 +80,8 @@ def little_disk(facts: Facts) -> str | None:
 def no_time_limit(facts: Facts) -> str | None:
     if facts.specs.max_episode_steps is not None:
         return None
-    return "the env has no time limit, so an episode may never end: set env.max_episode_steps=1000"
+    cut = f"evaluation cuts its episodes at {LONGEST_EPISODE:,} steps"
+    return f"the env states no time limit, so {cut}: set env.max_episode_steps=1000, or as many as one may take"
 
 
 def large_observations(facts: Facts) -> str | None:

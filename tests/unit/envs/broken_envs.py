@@ -183,3 +183,108 @@ class BrokenDrawing(Sound):
 
     def render(self) -> Any:
         raise OSError("no OpenGL here")
+
+
+class TextReward(Sound):
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, str(reward), *rest
+
+
+class InDict(Sound):
+    """Nothing is wrong here either: a Dict observation."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        box = spaces.Box(-50, 50, (2,), np.float32)
+        self.observation_space = spaces.Dict({"place": box, "speed": box})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, info = super().reset(seed=seed)
+        return {"place": observation, "speed": observation}, info
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return {"place": observation, "speed": observation}, *rest
+
+
+class MissingKey(InDict):
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return {"place": observation["place"]}, *rest
+
+
+class NoDict(InDict):
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return observation["place"], *rest
+
+
+class ShortTuple(Sound):
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        box = spaces.Box(-50, 50, (2,), np.float32)
+        self.observation_space = spaces.Tuple((box, box))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, info = super().reset(seed=seed)
+        return (observation, observation), info
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        return (observation,), *rest
+
+
+class Ragged(Sound):
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(action)
+        return [[1.0], [1.0, 2.0]], *rest
+
+
+class NoInfo(Sound):
+    def step(self, action: Any) -> Any:
+        *others, _ = super().step(action)
+        return *others, None
+
+
+class Truncating(Sound):
+    """Nothing is wrong here either: it keeps its own clock."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, ended, _, info = super().step(action)
+        return observation, reward, False, ended, info
+
+
+class NeedsSize(Sound):
+    def __init__(self, size: int, colour: str, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        if size < 0:
+            raise ValueError("a negative size")
+
+
+class FailingAt(Sound):
+    """Raises at the same step of every episode, or ends its process there."""
+
+    def __init__(self, at: int, exits: bool = False, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.at, self.exits = at, exits
+
+    def step(self, action: Any) -> Any:
+        result = super().step(action)
+        if self.steps == self.at:
+            if self.exits:
+                os._exit(3)
+            raise RuntimeError("the wheel came off again")
+        return result
+
+
+class Tenfold(gym.RewardWrapper[Any, Any], gym.utils.RecordConstructorArgs):
+    """A wrapper that a registration names, with an argument."""
+
+    def __init__(self, env: Any, factor: float = 1.0) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, factor=factor)
+        super().__init__(env)
+        self.factor = factor
+
+    def reward(self, reward: Any) -> float:
+        return self.factor * float(reward)

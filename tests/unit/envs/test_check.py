@@ -33,7 +33,7 @@ def test_sound_envs_have_no_findings(env_id: str) -> None:
         ("OldStep", "error", "step() returns 4 values", "old Gym API"),
         ("OldReset", "error", "reset() does not return two values", "(observation, info)"),
         ("SeedlessReset", "error", "reset() raised TypeError", "seed and options"),
-        ("FailingStep", "error", "the wheel came off", "Mend step()"),
+        ("FailingStep", "error", "the wheel came off", "broken_envs.py, line "),
         ("OutOfBounds", "error", "leaves its bounds at step 1", "Widen"),
         ("WrongShape", "error", "has shape (1,) at step 1; its space says (2,)", "Correct"),
         ("WrongDtype", "error", "is float64 at step 1; its space says float32", "astype(np.float32)"),
@@ -41,6 +41,17 @@ def test_sound_envs_have_no_findings(env_id: str) -> None:
         ("NanObservation", "error", "NaN or infinity at step 1", "division"),
         ("NanReward", "error", "reward at step 1 is nan", "division"),
         ("ArrayReward", "error", "not a number", "float(reward)"),
+        ("TextReward", "error", "The reward at step 1 is '1.0', not a number", "float(reward)"),
+        ("MissingKey", "error", "The observation lacks the key 'speed' at step 1", "It has 'place'"),
+        (
+            "ShortTuple",
+            "error",
+            "The observation is 1 part at step 1; its space is a Tuple of 2",
+            "one value for each",
+        ),
+        ("NoDict", "error", "The observation is a ndarray at step 1; its space is a Dict", "keys of the space"),
+        ("Ragged", "error", "no regular shape at step 1", "Correct"),
+        ("NoInfo", "error", "a NoneType as info", "Return a dict"),
         ("IntegerFlags", "warning", "int, int instead of bool", "bool"),
         ("Endless", "warning", "did not end in 50 steps", "env.max_episode_steps"),
         ("Unseeded", "error", "another episode from the reset on", "self.np_random"),
@@ -56,6 +67,16 @@ def test_each_mistake_is_found_and_nothing_else(name: str, severity: str, messag
     assert findings[0][0] == severity
     assert message in findings[0][1]
     assert fix in findings[0][2]
+
+
+def test_what_wrappers_choke_on_is_told_in_the_same_words() -> None:
+    """A time limit unpacks what the env returns: without care, its ValueError would be all that one sees."""
+    findings = check_env(EnvConfig(id="broken_envs.OldStep", max_episode_steps=9))
+    assert [finding.message for finding in findings] == ["step() returns 4 values instead of 5."]
+
+
+def test_an_env_that_cuts_its_own_episodes_needs_no_limit() -> None:
+    assert check_env(EnvConfig(id="broken_envs.Truncating")) == []
 
 
 def test_action_bounds_are_looked_at() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import WrapperSpec
 
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.rng import derive_seed
@@ -22,6 +23,7 @@ from reverie.envs import process
 from reverie.envs.config import EnvConfig
 from reverie.envs.dummy import EPISODE, STEP, episode_name, read_counting
 from reverie.envs.process import ProcessVector
+from reverie.envs.worker import describe_env
 
 Make = Callable[..., ProcessVector]
 
@@ -116,21 +118,51 @@ def test_a_restored_vector_repeats_the_right_observation_when_it_crashes(make: M
     assert other.step(_zeros(other))["obs"].tolist() == row["obs"].tolist()
 
 
-def test_an_env_that_raises_is_restarted_each_time(make: Make) -> None:
-    vector = make("Reverie/Counting-v0", 1, 1, kwargs={"crash_at": 3})
+def test_an_env_whose_process_dies_is_restarted_each_time(make: Make) -> None:
+    vector = make("broken_envs.FailingAt", 1, 1, kwargs={"at": 3, "exits": True})
     vector.reset()
     rows = [vector.step(_zeros(vector)) for _ in range(8)]
     assert [bool(row["truncated"][0]) for row in rows] == [False, False, True, False, False, False, True, False]
     assert vector.crashes == 2
 
 
+def test_the_same_exception_twice_in_a_row_stops_the_run(make: Make) -> None:
+    """However many steps went well in between: it is a mistake in the env, not bad luck."""
+    vector = make("broken_envs.FailingAt", 1, 1, kwargs={"at": 3})
+    vector.reset()
+    rows = [vector.step(_zeros(vector)) for _ in range(6)]
+    assert [bool(row["truncated"][0]) for row in rows] == [False, False, True, False, False, False]
+    with pytest.raises(TrainingError, match=r"twice in the same way.*the wheel came off again") as caught:
+        vector.step(_zeros(vector))
+    assert 'raise RuntimeError("the wheel came off again")' in caught.value.message
+    assert "worker.py" not in caught.value.message, "the env's own lines only"
+    assert "broken_envs.py, line " in caught.value.fix
+    assert vector.crashes == 2
+
+
+def test_two_exceptions_at_once_are_twice_the_same(make: Make) -> None:
+    vector = make("broken_envs.FailingStep", 2, 2)
+    vector.reset()
+    with pytest.raises(TrainingError, match="the wheel came off"):
+        vector.step(_zeros(vector))
+
+
+def test_too_many_crashes_stop_the_run(make: Make) -> None:
+    vector = make("broken_envs.FailingAt", 1, 1, kwargs={"at": 2, "exits": True}, max_crashes=1)
+    vector.reset()
+    rows = [vector.step(_zeros(vector)) for _ in range(4)]
+    assert [bool(row["truncated"][0]) for row in rows] == [False, True, False, False]
+    with pytest.raises(TrainingError, match=r"failed 2 times.*exit code 3") as caught:
+        vector.step(_zeros(vector))
+    assert "env.max_crashes=4" in caught.value.fix
+
+
 def test_an_env_that_never_works_stops_the_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_MAX_CRASHES_IN_A_ROW", 2)
-    vector = make("broken_envs.FailingStep", 1, 1)
+    vector = make("broken_envs.FailingAt", 1, 1, kwargs={"at": 1, "exits": True})
     vector.reset()
-    with pytest.raises(TrainingError, match="the wheel came off") as caught:
+    with pytest.raises(TrainingError, match="exit code 3"):
         [vector.step(_zeros(vector)) for _ in range(50)]
-    assert "reverie envs check" in caught.value.fix
     assert vector.crashes == 3
 
 
@@ -156,6 +188,35 @@ def test_an_env_that_is_registered_only_here_reaches_the_workers(make: Make) -> 
         assert [bool(vector.step(_zeros(vector))["truncated"][0]) for _ in range(3)] == [False, False, True]
     finally:
         del gym.registry["Here/Sound-v0"]
+
+
+def _wrapped(kwargs: dict[str, Any] | None) -> WrapperSpec:
+    return WrapperSpec("Tenfold", "broken_envs:Tenfold", kwargs)
+
+
+@pytest.mark.parametrize("env_id", ["Here/Wrapped-v0", "CartPole-v1"])
+def test_wrappers_of_a_registration_reach_the_workers(make: Make, env_id: str) -> None:
+    """Also where the script has replaced an id that the worker knows otherwise."""
+    before = gym.registry.pop(env_id, None)
+    gym.register(env_id, "broken_envs:Sound", max_episode_steps=3, additional_wrappers=(_wrapped({"factor": 10.0}),))
+    try:
+        vector = make(env_id, 1, 1)
+        vector.reset()
+        assert vector.step(_zeros(vector))["reward"].tolist() == [10.0]
+    finally:
+        del gym.registry[env_id]
+        if before is not None:
+            gym.registry[env_id] = before
+
+
+def test_a_wrapper_whose_arguments_are_unknown_is_refused_in_workers() -> None:
+    gym.register("Here/Wrapped-v0", "broken_envs:Sound", max_episode_steps=3, additional_wrappers=(_wrapped(None),))
+    try:
+        with pytest.raises(ConfigError, match="Tenfold") as caught:
+            describe_env(EnvConfig(id="Here/Wrapped-v0"))
+        assert "env.vector=sync" in str(caught.value)
+    finally:
+        del gym.registry["Here/Wrapped-v0"]
 
 
 def test_what_workers_cannot_import_or_read_is_refused(make: Make) -> None:

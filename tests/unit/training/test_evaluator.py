@@ -10,6 +10,7 @@ import pytest
 from reverie.api import make_config
 from reverie.core.errors import ConfigError
 from reverie.core.types import Clock
+from reverie.training import evaluator
 from reverie.training.evaluator import (
     EpisodeScore,
     EvaluationStopped,
@@ -101,16 +102,26 @@ def test_a_request_to_stop_breaks_an_evaluation_off() -> None:
 UNLIMITED = "reverie.envs.dummy.CountingEnv"
 
 
-def test_envs_without_a_time_limit_are_not_evaluated() -> None:
-    expected = pytest.raises(ConfigError, match=r"no time limit(.|\n)*env\.max_episode_steps")
-    with started(checking_config(EPISODES, env={"id": UNLIMITED})) as run, expected:
-        run.evaluator.evaluate(run.session.policy, 1, Clock())
+def test_evaluation_cuts_the_episodes_of_an_env_without_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy may find a place where it stands still for ever."""
+    monkeypatch.setattr(evaluator, "LONGEST_EPISODE", 7)
+    env = {"id": UNLIMITED, "kwargs": {"length": 2000}}
+    with started(checking_config(EPISODES, env=env)) as run:
+        scores = run.evaluator.evaluate(run.session.policy, 2, Clock())
+    assert [score.length for score in scores] == [7, 7]
 
 
-def test_a_run_that_would_evaluate_without_a_time_limit_is_refused_at_once() -> None:
+def test_a_run_that_would_evaluate_endless_episodes_is_refused_at_once() -> None:
     spec, silent = f"{UNLIMITED}:ppo", ["evaluate.final_episodes=0", "phases.0.hooks=[{collect: {rows: 64}}, update]"]
+    endless = ["env.vector=sync", "env.kwargs.length=2000"]
     for words in ([], silent[:1], silent[1:]):
-        with pytest.raises(ConfigError, match="no time limit"):
-            make_config(spec, ["env.vector=sync", *words])
-    assert make_config(spec, ["env.vector=sync", *silent]).env.max_episode_steps is None
-    assert make_config(spec, ["env.vector=sync", "env.max_episode_steps=50"]).env.max_episode_steps == 50
+        with pytest.raises(ConfigError, match=r"no time limit(.|\n)*env\.max_episode_steps"):
+            make_config(spec, [*endless, *words])
+    assert make_config(spec, [*endless, *silent]).env.max_episode_steps is None
+    assert make_config(spec, [*endless, "env.max_episode_steps=50"]).env.max_episode_steps == 50
+
+
+@pytest.mark.parametrize("ends", ["terminated", "truncated"])
+def test_an_env_that_ends_its_episodes_itself_needs_no_time_limit(ends: str) -> None:
+    config = make_config(f"{UNLIMITED}:ppo", ["env.vector=sync", f"env.kwargs.ends={ends}"])
+    assert config.env.max_episode_steps is None

@@ -1,0 +1,33 @@
+"""A few steps of an env before a run is made for it, so that its mistakes are told at once."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from reverie.core.rng import make_generator
+from reverie.core.specs import read_specs
+from reverie.envs.config import EnvConfig
+from reverie.envs.episode import Episode, as_action_list
+from reverie.envs.make import make_env
+from reverie.envs.vector import allocate_rows, row_layout
+
+TRIAL_STEPS = 20
+PATIENCE_STEPS = 1000
+"""Random steps in which an env without a time limit has to end an episode."""
+
+
+def try_env(config: EnvConfig, steps: int = TRIAL_STEPS) -> bool:
+    """Play one episode with random actions, at most ``steps`` steps of it; whether it ended.
+
+    Raises an :class:`~reverie.envs.mistakes.EnvError` for whatever the env does wrong.
+    """
+    with closing(make_env(config)) as env:
+        specs = read_specs(env)
+        rows = allocate_rows(row_layout(specs, config.log_keys), 1)
+        episode = Episode(env, specs, config.log_keys, 0, "trial", 0, 1)
+        episode.reset(rows, 0)
+        for action in as_action_list(specs.action, specs.action.sample(make_generator("trial"), steps)):
+            episode.step(action, rows, 0)
+            if episode.pending:
+                return True
+    return False
