@@ -68,6 +68,10 @@ class Vector(Stateful, Protocol):
 
     def step(self, action: Array) -> Row: ...
 
+    def expect(self, now: Row) -> int:
+        """After a restore: cut episodes that do not show ``now``, the rows the agent saw last; how many those are."""
+        ...
+
     def close(self) -> None: ...
 
 

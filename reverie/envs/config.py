@@ -47,6 +47,9 @@ class EnvConfig(Config):
     """Wrappers around each env, innermost first."""
     max_episode_steps: int | None = Field(None, ge=1)
     """Cut episodes after this many steps; empty keeps the env's own limit."""
+    replay_steps: int = Field(100_000, ge=1)
+    """Longest episode, in steps, that checkpoints keep: restoring an env repeats its actions. A resume inside a longer
+    one cuts it and begins a new episode, unless the simulator's own state can be saved."""
     log_keys: tuple[str, ...] = ()
     """Entries of the env's info to record as log/<key> (success, regret)."""
     spec: EnvDescription = EnvDescription()

@@ -3,7 +3,9 @@
 Each episode resets with a seed of its own, made from the run's seed, so an episode can be had again from its
 number and the actions since its reset. That is the whole snapshot: deep copies and pickles of environments
 fail or are silently wrong for MuJoCo, Atari and Box2D. Where a simulator's own state call was found exact, a
-long episode starts its replay from the last such state instead of the reset. Automatic resets live here too
+long episode starts its replay from the last such state instead of the reset. An episode that cannot be restored
+(the env does not follow from its seed, was changed, or the episode is longer than ``longest_replay``) is cut by a
+final row with the last observation, and a new one begins. Automatic resets live here too
 (Gymnasium's NEXT_STEP: the call after a final row ignores the action and returns the first row of the next
 episode), because a reset that waits somewhere else could not be restored.
 
@@ -51,15 +53,20 @@ class Episode:
         index: int,
         stride: int,
         accelerator: ChainState | None = None,
+        longest_replay: float = math.inf,
     ) -> None:
         self.env = env
         self.number = -1
         self.pending = True  # a first call to step resets, too
+        self.is_lost = False
+        """Whether the episode cannot go on, because its saved state could not be restored: the next row cuts it."""
+        self._last_seen: Row = {}
+        self._is_logged = True
         self._action_spec = specs.action
         self._actions: list[Any] = []  # since the reset, or since the simulator's state in _base
         self._base: Row = {}
         self._accelerator = accelerator
-        self._longest_replay = math.inf if accelerator is None else accelerator.every
+        self._longest_replay = longest_replay if accelerator is None else min(accelerator.every, longest_replay)
         self._seed, self._stream, self._index, self._stride = seed, stream, index, stride
         self._to_env = make_action_map(specs.action, env.action_space)
         self._log_keys = [(f"log/{key}", key) for key in log_keys]
@@ -70,7 +77,7 @@ class Episode:
     def reset(self, rows: Row, place: int) -> None:
         """Start the next episode and write its first row."""
         self.number += 1
-        self._actions, self._base = [], {}
+        self._actions, self._base, self._is_logged, self.is_lost = [], {}, True, False
         seed = derive_seed(self._seed, self._stream, self._index + self.number * self._stride)
         result: Any = None
         try:
@@ -87,12 +94,12 @@ class Episode:
     def step(self, action: Any, rows: Row, place: int) -> None:
         """Do the agent's action, or reset if the last row was final; write the row that arrives."""
         if self.pending:
-            self.reset(rows, place)
+            (self._cut if self.is_lost else self.reset)(rows, place)
             return
         if isinstance(action, np.ndarray):
             action = action.copy()  # the caller may write the next action into the same memory
         if len(self._actions) >= self._longest_replay:
-            self._move_base()
+            self._shorten_log()
         self._actions.append(action)
         result: Any = None
         try:
@@ -129,10 +136,30 @@ class Episode:
             return "late in an episode"
         return f"at step {len(self._actions)}" if self._actions else "at reset"
 
-    def _move_base(self) -> None:
-        """Replay from here on. Only before a step, so that a replay always ends with the row that arrived last."""
-        assert self._accelerator is not None
-        self._base, self._actions = self._accelerator.save(), []
+    def _shorten_log(self) -> None:
+        """Replay from here on, or not at all where the simulator's state cannot be saved.
+
+        Only before a step, so that a replay always ends with the row that arrived last.
+        """
+        if self._accelerator is not None and self._accelerator.every < math.inf:
+            self._base = self._accelerator.save()
+        else:
+            self._is_logged = False
+        self._actions = []
+
+    def lose(self, rows: Row, place: int) -> None:
+        """Give up the episode: the next row repeats the observation at ``place`` and cuts it, then a new one begins."""
+        self._last_seen = {key: rows[key][place].copy() for key in self._shapes}
+        self._actions, self._base = [], {}
+        self.is_lost = self.pending = True
+
+    def _cut(self, rows: Row, place: int) -> None:
+        for key, values in self._last_seen.items():
+            rows[key][place] = values
+        for key in (*(row_key for row_key, _ in self._log_keys), "reward", "is_first", "terminated"):
+            rows[key][place] = 0
+        rows["truncated"][place] = True
+        self.is_lost = False
 
     def _write(self, rows: Row, place: int, observation: Any, info: dict[str, Any]) -> None:
         if self._is_plain:
@@ -153,33 +180,42 @@ class Episode:
     def state(self) -> State:
         """Number, flag and the actions since reset; none when a reset is due, which makes them void.
 
-        In a long episode with an accelerator: the simulator's state as ``snapshot`` and the actions since.
+        In a long episode with an accelerator: the simulator's state as ``snapshot`` and the actions since. An episode
+        that is too long to be replayed is saved as ``lost``: it will be cut.
         """
         spec = self._action_spec
-        done = [] if self.pending else self._actions
+        is_lost = self.is_lost or not (self._is_logged or self.pending)
+        done = [] if self.pending or is_lost else self._actions
         actions = np.array(done, dtype=spec.dtype).reshape(len(done), *spec.shape)
-        state = {"episode": self.number, "pending": self.pending, "actions": actions}
+        state = {"episode": self.number, "pending": self.pending and not is_lost, "actions": actions}
+        if is_lost:
+            return {**state, "lost": True}
         return {**state, "snapshot": self._base} if self._base and not self.pending else state
 
     def load_state(self, state: State, rows: Row, place: int) -> None:
-        """Restore by replay; unless a reset is due, ``place`` then holds the row that arrived last."""
+        """Restore by replay; unless a reset is due, ``place`` then holds the row that arrived last.
+
+        An episode that does not repeat (its seed does not decide it, or the env was changed) is lost.
+        """
         self.number, self.pending = int(state["episode"]), bool(state["pending"])
-        self._actions, self._base = [], {}
-        if self.pending:
-            return
+        self._actions, self._base, self._is_logged, self.is_lost = [], {}, True, False
+        if not self.pending and (state.get("lost") or not self._replay(state, rows, place)):
+            self.lose(rows, place)
+
+    def _replay(self, state: State, rows: Row, place: int) -> bool:
+        """Whether the saved episode could be played up to the moment of saving."""
         self.number -= 1
-        self.reset(rows, place)
-        if "snapshot" in state:
-            self._load_base(state["snapshot"])
-        for action in as_action_list(self._action_spec, state["actions"]):
-            if self.pending:
-                break
-            self.step(action, rows, place)
-        if self.pending:
-            raise RunError(
-                f"The saved episode {self.number} of env {self._index} does not repeat: it now ends early.",
-                "The env does not follow from its seed, or was changed; `reverie envs check` tells more.",
-            )
+        try:
+            self.reset(rows, place)
+            if "snapshot" in state:
+                self._load_base(state["snapshot"])
+            for action in as_action_list(self._action_spec, state["actions"]):
+                if self.pending:
+                    return False
+                self.step(action, rows, place)
+        except EnvError:  # actions that were fine in the saved episode need not be in this one
+            return False
+        return not self.pending
 
     def _load_base(self, arrays: Row) -> None:
         if self._accelerator is None:

@@ -27,7 +27,7 @@ from reverie.envs import worker as protocol
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, num_workers
 from reverie.envs.mistakes import EnvError
-from reverie.envs.vector import check_env_count
+from reverie.envs.vector import check_env_count, differs
 
 _MAX_CRASHES_IN_A_ROW = 10
 
@@ -128,6 +128,7 @@ class ProcessVector:
         self._last_cause = ""
         self._numbers = np.full(num_envs, -1)
         self._pending = np.ones(num_envs, bool)
+        self._lost = np.zeros(num_envs, bool)
         self._last: Row = {}
         layout = protocol.shared_layout(self.specs, config.log_keys)
         memory_file = _anonymous_file(protocol.shared_size(layout, num_envs))
@@ -157,18 +158,55 @@ class ProcessVector:
     def state(self) -> State:
         state: State = {}
         for worker in self._workers:
-            state |= protocol.decode_state(self._ask(worker, protocol.GET_STATE))
+            try:
+                answer = worker.ask(protocol.GET_STATE)
+            except WorkerDied as death:
+                self._give_up(worker, death)
+                self._show(self._last, np.array(worker.places))
+                answer = self._ask(worker, protocol.GET_STATE)
+            state |= protocol.decode_state(answer)
         return state
 
     def load_state(self, state: State) -> None:
         check_env_count(state, self.num_envs)
-        for worker in self._workers:
-            share = {str(place): state[str(place)] for place in worker.places}
-            self._ask(worker, protocol.LOAD_STATE, protocol.encode_state(share))
         parts = [state[str(place)] for place in range(self.num_envs)]
         self._numbers = np.array([part["episode"] for part in parts])
         self._pending = np.array([part["pending"] for part in parts], bool)
+        self._lost = np.array([part.get("lost", False) for part in parts], bool)
+        for worker in self._workers:
+            share = {str(place): state[str(place)] for place in worker.places}
+            try:
+                worker.ask(protocol.LOAD_STATE, protocol.encode_state(share))
+            except WorkerDied as death:
+                self._give_up(worker, death)
         self._last = {key: array.copy() for key, array in self._rows.items()}
+
+    def expect(self, now: Row) -> int:
+        """After a restore: cut the episodes that do not show the rows the agent saw last; how many those are."""
+        lost = np.flatnonzero(~self._pending & (self._lost | differs(self._last, now)))
+        self._show(now, lost)
+        self._lost[:] = False
+        self._last = {key: array.copy() for key, array in self._rows.items()}
+        return len(lost)
+
+    def _show(self, rows: Row, places: Array) -> None:
+        """Have the episodes at some places cut, with the observations of these rows."""
+        going_on = [int(place) for place in places if not self._pending[place]]
+        if not going_on:
+            return
+        for key in observation_keys(self._rows):
+            self._rows[key][going_on] = rows[key][going_on]
+        for worker in self._workers:
+            own = [place for place in going_on if place in worker.places]
+            if own:
+                self._ask(worker, protocol.LOSE, json.dumps(own).encode())
+
+    def _give_up(self, worker: Worker, death: WorkerDied) -> None:
+        """Start a worker again that died while it saved or restored; its episodes that were under way are lost."""
+        self._count_crash(worker, death)
+        places = np.array(worker.places)
+        self._lost[places] = ~self._pending[places]
+        self._start_again(worker)
 
     def close(self) -> None:
         """End the workers; a vector that is forgotten or outlived by its process closes by itself."""
@@ -222,6 +260,11 @@ class ProcessVector:
         self._write_final_rows(places[~begins[places]])
 
     def _restart(self, worker: Worker, beginning: Array) -> None:
+        self._start_again(worker)
+        worker.ask(protocol.BEGIN, json.dumps(beginning.tolist()).encode())
+
+    def _start_again(self, worker: Worker) -> None:
+        """A fresh process whose envs are due for a reset."""
         worker.stop()
         worker.start()
         worker.answer()
@@ -231,7 +274,6 @@ class ProcessVector:
             for place in worker.places
         }
         worker.ask(protocol.LOAD_STATE, protocol.encode_state(states))
-        worker.ask(protocol.BEGIN, json.dumps(beginning.tolist()).encode())
 
     def _write_final_rows(self, places: Array) -> None:
         for key in self._rows:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from reverie.core.errors import ConfigError, ReverieError
+from reverie.core.errors import ConfigError, ReverieError, RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import read_specs
 from reverie.core.types import State
@@ -148,6 +148,8 @@ class _Player:
 
     def restore(self, state: State) -> None:
         self.episode.load_state(state, self._rows, 0)
+        if self.episode.is_lost:
+            raise RunError("an episode does not repeat from its seed and its actions: it ends early or fails")
 
     def go_on(self) -> Trace:
         """The rows from a snapshot on: the one that arrived last, unless a reset is due, and those that follow."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from reverie.core.errors import RunError
 from reverie.core.specs import Specs, read_specs
-from reverie.core.types import Array, Row, State
+from reverie.core.types import ARRIVING, Array, Row, State, observation_keys
 from reverie.core.wording import count
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
@@ -33,9 +34,9 @@ class SyncVector:
         self.crashes = 0
         self._layout = row_layout(self.specs, config.log_keys)
         self._episodes = [
-            Episode(env, self.specs, config.log_keys, seed, stream, index, num_envs, admitted_accelerator(config, env))
-            for index, env in enumerate(envs)
+            make_episode(config, env, self.specs, seed, stream, index, num_envs) for index, env in enumerate(envs)
         ]
+        self._restored: Row = {}
 
     def reset(self) -> Row:
         """Start the next episode in every env."""
@@ -63,13 +64,44 @@ class SyncVector:
 
     def load_state(self, state: State) -> None:
         check_env_count(state, self.num_envs)
-        rows = allocate_rows(self._layout, self.num_envs)
+        self._restored = allocate_rows(self._layout, self.num_envs)
         for index, episode in enumerate(self._episodes):
-            episode.load_state(state[str(index)], rows, index)
+            episode.load_state(state[str(index)], self._restored, index)
+
+    def expect(self, now: Row) -> int:
+        """After a restore: cut the episodes that do not show the rows the agent saw last; how many those are."""
+        is_other = differs(self._restored, now)
+        lost = [i for i, episode in enumerate(self._episodes) if _cannot_go_on(episode, bool(is_other[i]))]
+        for place in lost:
+            self._episodes[place].lose(now, place)
+        return len(lost)
 
     def close(self) -> None:
         for episode in self._episodes:
             episode.env.close()
+
+
+def make_episode(
+    config: EnvConfig, env: gym.Env[Any, Any], specs: Specs, seed: int, stream: str, index: int, stride: int
+) -> Episode:
+    """The episodes of one env of a vector, saved as the config says."""
+    accelerator = admitted_accelerator(config, env)
+    return Episode(env, specs, config.log_keys, seed, stream, index, stride, accelerator, config.replay_steps)
+
+
+def _cannot_go_on(episode: Episode, is_other: bool) -> bool:
+    return episode.is_lost or (is_other and not episode.pending)
+
+
+def differs(rows: Row, now: Row) -> Array:
+    """Which envs show another observation, reward or flag than ``now``, bit for bit, shape (N,)."""
+    keys = [*observation_keys(now), *ARRIVING]
+    return np.array(
+        [
+            any(rows[key][place].tobytes() != now[key][place].tobytes() for key in keys)
+            for place in range(len(now["reward"]))
+        ]
+    )
 
 
 def row_layout(specs: Specs, log_keys: Sequence[str]) -> Layout:

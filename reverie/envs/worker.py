@@ -30,13 +30,12 @@ from reverie.core.signals import STOP_SIGNALS
 from reverie.core.specs import Specs, read_specs
 from reverie.core.types import Row, State
 from reverie.envs.config import EnvConfig
-from reverie.envs.episode import Episode, as_action_list
+from reverie.envs.episode import as_action_list
 from reverie.envs.make import find_spec, is_dotted, make_env, max_episode_steps_of
 from reverie.envs.mistakes import EnvError
-from reverie.envs.vector import Layout, row_layout
-from reverie.envs.verdicts import admitted_accelerator
+from reverie.envs.vector import Layout, make_episode, row_layout
 
-START, BEGIN, STEP, GET_STATE, LOAD_STATE = b"I", b"B", b"S", b"G", b"L"
+START, BEGIN, STEP, GET_STATE, LOAD_STATE, LOSE = b"I", b"B", b"S", b"G", b"L", b"X"
 DONE, FAILED = b"K", b"E"
 _HEADER = struct.Struct("<cI")
 _ALIGNMENT = 64
@@ -92,7 +91,7 @@ def _padded_size(shape: tuple[int, ...], dtype: str, num_envs: int) -> int:
 
 
 def encode_state(state: State) -> bytes:
-    """``{env: {episode, pending, actions, maybe snapshot: {...}}}`` as safetensors bytes."""
+    """``{env: {episode, pending, actions, maybe lost, maybe snapshot: {...}}}`` as safetensors bytes."""
     arrays: Row = {}
     for env, part in state.items():
         plain = {name: value for name, value in part.items() if name != "snapshot"}
@@ -113,6 +112,8 @@ def _decode_part(arrays: Row, prefix: str) -> State:
         "pending": bool(arrays[f"{prefix}pending"]),
         "actions": arrays[f"{prefix}actions"],
     }
+    if f"{prefix}lost" in arrays:
+        return {**state, "lost": bool(arrays[f"{prefix}lost"])}
     prefix += "snapshot/"
     snapshot = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
     return {**state, "snapshot": snapshot} if snapshot else state
@@ -207,16 +208,7 @@ class Host:
         self._actions = arrays.pop("action")[places.start : places.stop]
         self._rows = arrays
         self._episodes = {
-            place: Episode(
-                env,
-                specs,
-                config.log_keys,
-                brief["seed"],
-                brief["stream"],
-                place,
-                num_envs,
-                admitted_accelerator(config, env),
-            )
+            place: make_episode(config, env, specs, brief["seed"], brief["stream"], place, num_envs)
             for place, env in zip(places, envs, strict=True)
         }
 
@@ -234,6 +226,9 @@ class Host:
         elif kind == LOAD_STATE:
             for key, state in decode_state(payload).items():
                 self._episodes[int(key)].load_state(state, self._rows, int(key))
+        elif kind == LOSE:
+            for place in json.loads(payload):
+                self._episodes[place].lose(self._rows, place)
         return b""
 
 

@@ -75,7 +75,7 @@ class Execution:
             cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
             self._add_loggers(session)
             self._add_webhook(session)
-            self._introduce(session, (*self._about_snapshots(environment), *notes))
+            self._introduce(session, (*self._about_snapshots(environment), *lost_episodes(session), *notes))
             evaluator = build_evaluator(self.config)
             stack.callback(evaluator.close)
             self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
@@ -269,6 +269,16 @@ def make_orchestrator(
     from reverie.training.debug import DebugOrchestrator
 
     return DebugOrchestrator(session, evaluator, parts, should_stop, run)
+
+
+def lost_episodes(session: Session) -> tuple[str, ...]:
+    """What to say if envs could not be brought back to where they were saved."""
+    lost = session.collector.lost_episodes
+    if not lost:
+        return ()
+    envs = "The env" if session.vector.num_envs == 1 else f"{lost} of {session.vector.num_envs} envs"
+    cause = "the env does not follow from its seed, its settings or code have changed, or an episode was too long"
+    return (f"{envs} could not return to the saved episode, which is cut here; a new one begins ({cause}).",)
 
 
 def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint, changed: tuple[str, ...] = ()) -> None:

@@ -37,7 +37,7 @@ MOST_MICROBATCHES = 64
 KEEP_EXACT = (
     "phases.{last}.duration_*", "phases.{last}.until*", "early_stop", "evaluate.final_episodes", "evaluate.foresight.*",
     "checkpoint.*", "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "log.report",
-    "monitor.*", "preflight.*", "video.*", "buffers.*.storage", "env.max_crashes",
+    "monitor.*", "preflight.*", "video.*", "buffers.*.storage", "env.max_crashes", "env.replay_steps",
 )  # fmt: skip
 """Settings that decide how long the last phase goes on or what is kept, not what happens at any step of the run."""
 

@@ -32,6 +32,8 @@ class Collector:
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
         self.parked: Array = np.zeros(vector.num_envs, bool)
         """Envs that have delivered their share of ``collect: {episodes}`` and only keep step with the others."""
+        self.lost_episodes = 0
+        """Episodes of the loaded state that could not be restored; they are cut and new ones begin."""
         self.env_seconds = 0.0
         """Time that env steps have taken in this process; not saved, as nothing may depend on it."""
 
@@ -77,6 +79,7 @@ class Collector:
     def load_state(self, state: State) -> None:
         self.now, self.carry = dict(state["now"]), dict(state["carry"])
         self.returns, self.lengths = state["returns"].copy(), state["lengths"].copy()
+        self.lost_episodes = self.vector.expect(self.now) if self.now else 0
 
     def _act(self) -> Row:
         """The arriving row completed with the action and the algorithm's extras."""

@@ -13,6 +13,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.schedule import Schedule
 from reverie.core.specs import Specs
 from reverie.envs.make import make_env
+from reverie.envs.verdicts import recall
 from reverie.training.evaluator import LONGEST_EPISODE
 from reverie.training.forecast import Duration
 from reverie.training.machine import size_text
@@ -78,9 +79,15 @@ def little_disk(facts: Facts) -> str | None:
 
 
 def no_time_limit(facts: Facts) -> str | None:
-    if facts.specs.max_episode_steps is not None:
+    env, longest = facts.config.env, facts.specs.max_episode_steps
+    if longest is not None and longest <= env.replay_steps:
         return None
-    cut = f"evaluation cuts its episodes at {LONGEST_EPISODE:,} steps"
+    verdict = recall(env)
+    has_state = verdict is not None and verdict.method == "replay+state"
+    resumed = "" if has_state else f"a resume inside an episode of over {env.replay_steps:,} steps begins a new one"
+    if longest is not None:
+        return f"{resumed}: set env.replay_steps={longest} to keep all of it" if resumed else None
+    cut = f"evaluation cuts its episodes at {LONGEST_EPISODE:,} steps" + (f" and {resumed}" if resumed else "")
     return f"the env states no time limit, so {cut}: set env.max_episode_steps=1000, or as many as one may take"
 
 

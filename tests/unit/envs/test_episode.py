@@ -6,7 +6,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from reverie.core.errors import RunError
 from reverie.core.rng import derive_seed, make_generator
 from reverie.core.specs import read_specs
 from reverie.core.types import Row
@@ -129,8 +128,61 @@ def test_kept_actions_do_not_follow_the_callers_memory() -> None:
     assert episode.state()["actions"].tolist() == [[0, 0]]
 
 
-def test_an_episode_that_does_not_repeat_is_noticed() -> None:
+def _is_cut(rows: Row) -> bool:
+    flags = [bool(rows[key][0]) for key in ("is_first", "terminated", "truncated")]
+    return flags == [False, False, True] and rows["reward"][0] == rows["log/success"][0] == 0
+
+
+def test_an_episode_that_does_not_repeat_is_cut_and_a_new_one_begins() -> None:
+    """Here the env was changed: episodes now end after four steps."""
     episode, rows = _start(CountingEnv(length=4))
-    state = {"episode": 0, "pending": False, "actions": np.zeros(4, np.int64)}
-    with pytest.raises(RunError, match="does not repeat"):
-        episode.load_state(state, rows, 0)
+    episode.load_state({"episode": 3, "pending": False, "actions": np.zeros(4, np.int64)}, rows, 0)
+    assert episode.is_lost
+    seen = rows["obs"].copy()
+    episode.step(1, rows, 0)
+    assert _is_cut(rows)
+    assert rows["obs"].tolist() == seen.tolist()
+    episode.step(1, rows, 0)
+    assert bool(rows["is_first"][0])
+    assert episode.number == 4
+
+
+def test_an_episode_that_fails_when_it_is_repeated_is_cut() -> None:
+    episode, rows = _start(CountingEnv(length=4, crash_at=2))
+    episode.load_state({"episode": 0, "pending": False, "actions": np.zeros(3, np.int64)}, rows, 0)
+    assert episode.is_lost
+    episode.step(0, rows, 0)
+    assert _is_cut(rows)
+
+
+def test_a_lost_episode_can_be_saved_again() -> None:
+    (episode, rows), (other, other_rows) = (_start(CountingEnv(length=9)) for _ in range(2))
+    episode.reset(rows, 0)
+    episode.step(1, rows, 0)
+    episode.lose(rows, 0)
+    state = episode.state()
+    assert (state["episode"], state["pending"], state["lost"], len(state["actions"])) == (0, False, True, 0)
+    other.load_state(state, other_rows, 0)
+    other.lose(rows, 0)  # the vector knows what was seen last
+    for _ in range(4):
+        episode.step(2, rows, 0)
+        other.step(2, other_rows, 0)
+        assert all(rows[key].tobytes() == other_rows[key].tobytes() for key in rows)
+
+
+def test_the_log_of_actions_is_bounded() -> None:
+    """Without a state call of the simulator nothing can restore an episode that is too long."""
+    env = CountingEnv(length=6)
+    specs = read_specs(env)
+    episode = Episode(env, specs, (), 7, "collect", 0, 1, longest_replay=3)
+    rows = allocate_rows(row_layout(specs, ()), 1)
+    episode.reset(rows, 0)
+    lost, lengths = [], []
+    for _ in range(9):
+        episode.step(0, rows, 0)
+        state = episode.state()
+        lost.append(bool(state.get("lost")))
+        lengths.append(len(state["actions"]))
+    # Steps 1-3 can be repeated, 4 and 5 cannot, then come the end, a reset and the same again.
+    assert lost == [False, False, False, True, True, False, False, False, False]
+    assert lengths == [1, 2, 3, 0, 0, 0, 0, 1, 2]

@@ -23,6 +23,7 @@ from reverie.envs import process
 from reverie.envs.config import EnvConfig
 from reverie.envs.dummy import EPISODE, STEP, episode_name, read_counting
 from reverie.envs.process import ProcessVector
+from reverie.envs.vector import SyncVector
 from reverie.envs.worker import describe_env
 
 Make = Callable[..., ProcessVector]
@@ -106,6 +107,36 @@ def test_the_state_after_a_crash_continues_alike(make: Make) -> None:
     for _ in range(20):
         one, two = vector.step(_zeros(vector)), other.step(_zeros(other))
         assert all(one[key].tobytes() == two[key].tobytes() for key in one)
+
+
+def test_a_worker_that_dies_before_a_save_does_not_end_the_run(make: Make) -> None:
+    """What is saved goes on as the run does: with a final row for each episode under way."""
+    vector = make("Reverie/Counting-v0", 2, 2, kwargs={"length": 9})
+    vector.reset()
+    now = vector.step(_zeros(vector))
+    os.kill(vector.worker_pids[1], signal.SIGKILL)
+    state = vector.state()
+    assert [bool(state[env].get("lost")) for env in ("0", "1")] == [False, True]
+    assert vector.crashes == 1
+    other = SyncVector(EnvConfig(id="Reverie/Counting-v0", kwargs={"length": 9}), 0, "collect", 2)
+    other.load_state(state)
+    assert other.expect(now) == 1
+    for step in range(20):
+        one, two = vector.step(_zeros(vector)), other.step(_zeros(vector))
+        assert all(one[key].tobytes() == two[key].tobytes() for key in one)
+        if step == 0:
+            assert one["truncated"].tolist() == [False, True]
+            assert one["obs"][1].tolist() == now["obs"][1].tolist()
+
+
+def test_an_env_that_kills_its_worker_when_it_is_restored_begins_anew(make: Make) -> None:
+    vector = make("broken_envs.FailingAt", 1, 1, kwargs={"at": 2, "exits": True})
+    row = vector.reset()
+    vector.load_state({"0": {"episode": 5, "pending": False, "actions": np.zeros(3, np.int64)}})
+    assert vector.expect(row) == 1
+    assert vector.step(_zeros(vector))["truncated"].all()
+    assert vector.step(_zeros(vector))["is_first"].all()
+    assert vector.state()["0"]["episode"] == 6
 
 
 def test_a_restored_vector_repeats_the_right_observation_when_it_crashes(make: Make) -> None:

@@ -148,3 +148,30 @@ def test_a_vector_can_be_drawn() -> None:
     vector = SyncVector(EnvConfig(id="Reverie/Motion-v0"), 0, "evaluate", 2, render_mode="rgb_array")
     rows = vector.reset()
     assert np.array_equal(vector.render(1)[..., :1], rows["obs"][1])
+
+
+@pytest.mark.parametrize("kind", ["sync", "process"])
+def test_restored_envs_that_show_something_else_begin_new_episodes(kind: str) -> None:
+    """Env 0 is what the agent saw; env 1 is not, be it that a seed does not decide it or that it was changed."""
+    config = EnvConfig(id="Reverie/Counting-v0", kwargs={"length": 50}, log_keys=("steps",))
+    saved, restored, untouched = _make(config, "sync", 2), _make(config, kind, 2), _make(config, "sync", 2)
+    saved.reset()
+    now = _play(saved, 5)[-1]
+    state = saved.state()
+    try:
+        untouched.load_state(state)
+        assert untouched.expect(now) == 0
+        restored.load_state(state)
+        other = {key: values.copy() for key, values in now.items()}
+        other["obs"][1] += 1
+        assert restored.expect(other) == 1
+        rows, same = _play(restored, 3, "next"), _play(untouched, 3, "next")
+    finally:
+        restored.close()
+    _assert_same(
+        [{key: row[key][:1] for key in row} for row in rows], [{key: row[key][:1] for key in row} for row in same]
+    )
+    assert rows[0]["obs"][1].tolist() == other["obs"][1].tolist()
+    assert [bool(rows[0][key][1]) for key in ("is_first", "terminated", "truncated")] == [False, False, True]
+    assert rows[0]["reward"][1] == rows[0]["log/steps"][1] == 0
+    assert [bool(row["is_first"][1]) for row in rows] == [False, True, False]

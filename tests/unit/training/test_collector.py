@@ -10,6 +10,7 @@ import pytest
 
 from reverie.core.types import Batch, Row
 from reverie.envs.dummy import EPISODE, read_counting
+from reverie.runs.execute import lost_episodes
 from tests.checking import CheckingAlgorithm
 from tests.sessions import Run, checking_config, finished, started
 
@@ -132,3 +133,30 @@ def test_info_of_the_env_is_logged() -> None:
         assert all(score["log/success"] == 1.0 for score in run.scores)
         assert all(score["log/steps"] == score["length"] for score in run.scores)
         assert set(run.values("collect/log/success")) == {1.0}
+
+
+@pytest.mark.parametrize("changed", [{"length": 3}, {"length": 9, "ends": "truncated"}])
+def test_a_run_goes_on_with_other_episodes_where_the_saved_ones_do_not_repeat(changed: dict[str, Any]) -> None:
+    """Settings of the env have changed; the agent checks that what it is shown fits together all the same."""
+    fixed = {"varied": False}
+    with started(checking_config(ROWS, env={"kwargs": {"length": 9, **fixed}})) as run:
+        run.stop_after(22)
+        state = run.session.state()
+    with started(checking_config(ROWS, env={"kwargs": {**fixed, **changed}})) as run:
+        run.session.load_state(state)
+        assert (run.session.collector.lost_episodes > 0) == (changed["length"] == 3)
+        told = lost_episodes(run.session)
+        assert ("3 of 3 envs could not return" in "".join(told)) == (changed["length"] == 3)
+        assert run.orchestrator.run()
+
+
+def test_an_env_that_ignores_its_seed_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(checking_config(ROWS)) as run:
+        run.stop_after(20)
+        state = run.session.state()
+    monkeypatch.setattr("reverie.envs.episode.derive_seed", lambda *words: 123)
+    with started(checking_config(ROWS)) as run:
+        run.session.load_state(state)
+        assert run.session.collector.lost_episodes > 0
+        monkeypatch.undo()
+        assert run.orchestrator.run()

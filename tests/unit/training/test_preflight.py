@@ -35,6 +35,7 @@ from reverie.training.traps import (
     Facts,
     check_memory,
     find_traps,
+    no_time_limit,
     preset_rate,
     unusual_updates,
     update_rate,
@@ -289,6 +290,13 @@ def test_each_trap_names_its_fix() -> None:
         (told,) = find_traps(trapped)
         assert fix in told
         assert find_traps(free) == []
+
+
+def test_episodes_too_long_to_be_restored_are_told() -> None:
+    long = replace(make_specs(config_of(PPO).env), max_episode_steps=500)
+    assert no_time_limit(facts_of(config_of([*PPO, "env.replay_steps=500"]), specs=long)) is None
+    told = str(no_time_limit(facts_of(config_of([*PPO, "env.replay_steps=499"]), specs=long)))
+    assert "over 499 steps begins a new one: set env.replay_steps=500" in told
 
 
 def test_updates_far_from_the_preset() -> None:
