@@ -66,7 +66,9 @@ class Vector(Stateful, Protocol):
 
     def reset(self) -> Row: ...
 
-    def step(self, action: Array) -> Row: ...
+    def step(self, action: Array, active: Array | None = None) -> Row:
+        """Step the envs, or only the ``active`` ones (N,): the others, all due for a reset, rest with a blank row."""
+        ...
 
     def expect(self, now: Row) -> int:
         """After a restore: cut episodes that do not show ``now``, the rows the agent saw last; how many those are."""

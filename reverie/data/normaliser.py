@@ -113,10 +113,11 @@ class Normaliser:
         self._pending: list[Row] = []
         self._pending_rewards: list[Row] = []
 
-    def observe(self, row: Row) -> None:
-        """Note an arriving row of every env; it counts from the next :meth:`advance` on."""
+    def observe(self, row: Row, valid: Array | None = None) -> None:
+        """Note an arriving row of every env, or of the ``valid`` ones; it counts from the next :meth:`advance` on."""
         if self._shapes:
-            self._pending.append({key: row[key] for key in self._shapes})
+            valid = np.ones(self.num_envs, bool) if valid is None else valid
+            self._pending.append({**{key: row[key] for key in self._shapes}, "valid": valid})
         if self.config.reward:
             self._pending_rewards.append({key: row[key] for key in _REWARD_KEYS})
 
@@ -126,7 +127,7 @@ class Normaliser:
         if self._pending:
             rows = stack_rows(self._pending, axis=0)  # (T, N, ...)
             self._pending = []
-            self._merge_observations({key: rows[key].reshape(-1, *shape) for key, shape in self._shapes.items()})
+            self._merge_observations({key: rows[key][rows["valid"]] for key in self._shapes})
 
     def advance_rewards(self) -> None:
         """Just before an update: let the noted rewards move their statistics; those of observations stand still."""
@@ -191,7 +192,9 @@ class Normaliser:
         self._returns.load_state(state["returns"])
         self._running_return = np.array(state["running_return"], np.float64)
         pending = state.get("pending", {})
-        self._pending = _unstack(pending, self._shapes, state["pending_length"])
+        if pending and "valid" not in pending:  # of an older checkpoint
+            pending = {**pending, "valid": np.ones((state["pending_length"], self.num_envs), bool)}
+        self._pending = _unstack(pending, (*self._shapes, "valid"), state["pending_length"] if self._shapes else 0)
         # Older checkpoints keep observations and rewards together.
         rewards = state.get("pending_rewards", pending)
         length = state.get("pending_rewards_length", state["pending_length"])

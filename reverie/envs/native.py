@@ -21,6 +21,7 @@ from reverie.core.wording import count
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import make_action_map
 from reverie.envs.make import find_spec, is_dotted, make_specs
+from reverie.envs.vector import blank_rows
 
 _USE_OTHERS = "Use env.vector=sync or env.vector=process instead."
 
@@ -49,11 +50,14 @@ class NativeVector:
         self._pending = nothing
         return self._rows(observation, nothing, ~nothing, nothing, nothing)
 
-    def step(self, action: Array) -> Row:
+    def step(self, action: Array, active: Array | None = None) -> Row:
+        """As in other vectors, but an env that rests is stepped with the others; only its row is blank."""
         is_first = self._pending
         observation, reward, terminated, truncated, _ = self._env.step(self._map_actions(action))
         rows = self._rows(observation, reward, is_first, terminated, truncated)
         self._pending = is_last(rows)
+        if active is not None:
+            blank_rows(rows, ~active)
         return rows
 
     def _map_actions(self, action: Array) -> Array:

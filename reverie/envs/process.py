@@ -27,7 +27,7 @@ from reverie.envs import worker as protocol
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, num_workers
 from reverie.envs.mistakes import EnvError
-from reverie.envs.vector import check_env_count, differs
+from reverie.envs.vector import blank_rows, check_env_count, differs
 
 _MAX_CRASHES_IN_A_ROW = 10
 
@@ -149,11 +149,12 @@ class ProcessVector:
 
     def reset(self) -> Row:
         """Start the next episode in every env."""
-        return self._exchange(protocol.BEGIN, np.ones(self.num_envs, bool))
+        everywhere = np.ones(self.num_envs, bool)
+        return self._exchange(protocol.BEGIN, everywhere, everywhere)
 
-    def step(self, action: Array) -> Row:
+    def step(self, action: Array, active: Array | None = None) -> Row:
         self._sent[:] = action
-        return self._exchange(protocol.STEP, self._pending)
+        return self._exchange(protocol.STEP, self._pending, active)
 
     def state(self) -> State:
         state: State = {}
@@ -220,10 +221,12 @@ class ProcessVector:
             self.close()
             raise ConfigError(f"The environment cannot be made in a worker process:\n{death}") from death
 
-    def _exchange(self, kind: bytes, begins: Array) -> Row:
-        """Have all workers do the same; ``begins`` says which envs owe the first row of an episode."""
+    def _exchange(self, kind: bytes, begins: Array, active: Array | None) -> Row:
+        """Have the active envs of all workers do the same; ``begins`` says which owe the first row of an episode."""
         for worker in self._workers:
-            worker.send(kind, json.dumps(list(worker.places)).encode() if kind == protocol.BEGIN else b"")
+            places = [] if active is None else [place for place in worker.places if active[place]]
+            worker.send(kind, b"" if active is None else json.dumps(places).encode())
+        begins = begins if active is None else begins & active
         deaths = {}
         for worker in self._workers:
             try:
@@ -232,12 +235,13 @@ class ProcessVector:
                 deaths[worker] = death
         for worker, cause in deaths.items():
             self._revive(worker, cause, begins)
-        return self._take_rows(deaths)
+        return self._take_rows(deaths, np.zeros(self.num_envs, bool) if active is None else ~active)
 
-    def _take_rows(self, deaths: dict[Worker, WorkerDied]) -> Row:
+    def _take_rows(self, deaths: dict[Worker, WorkerDied], resting: Array) -> Row:
         rows = {key: array.copy() for key, array in self._rows.items()}
-        self._numbers += rows["is_first"]
-        self._pending = is_last(rows)
+        self._numbers += rows["is_first"] & ~resting
+        self._pending = is_last(rows) | resting
+        blank_rows(rows, resting)
         self._last = rows
         for worker in self._workers:
             # A reset does not show that an env works: it may fail at each first step.

@@ -45,10 +45,13 @@ class SyncVector:
             episode.reset(rows, place)
         return rows
 
-    def step(self, action: Array) -> Row:
+    def step(self, action: Array, active: Array | None = None) -> Row:
         rows = allocate_rows(self._layout, self.num_envs)
         for place, own_action in enumerate(as_action_list(self.specs.action, action)):
-            self._episodes[place].step(own_action, rows, place)
+            if active is None or active[place]:
+                self._episodes[place].step(own_action, rows, place)
+        if active is not None:
+            blank_rows(rows, ~active)
         return rows
 
     def render(self, index: int = 0) -> Any:
@@ -115,6 +118,13 @@ def row_layout(specs: Specs, log_keys: Sequence[str]) -> Layout:
 def allocate_rows(layout: Layout, num_envs: int) -> Row:
     """Unfilled arrays for one row of every env."""
     return {key: np.empty((num_envs, *shape), dtype) for key, (shape, dtype) in layout.items()}
+
+
+def blank_rows(rows: Row, resting: Array) -> None:
+    """Fill the rows of envs that rest: zeros that start an episode, so that nothing is carried over or learnt."""
+    for values in rows.values():
+        values[resting] = 0
+    rows["is_first"][resting] = True
 
 
 def check_env_count(state: State, num_envs: int) -> None:

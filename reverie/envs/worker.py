@@ -215,9 +215,11 @@ class Host:
     def handle(self, kind: bytes, payload: bytes) -> bytes:
         """Carry out one command; what it returns is the answer."""
         if kind == STEP:
+            active = json.loads(payload) if payload else self._episodes
             actions = as_action_list(self._action_spec, self._actions)
             for (place, episode), action in zip(self._episodes.items(), actions, strict=True):
-                episode.step(action, self._rows, place)
+                if place in active:
+                    episode.step(action, self._rows, place)
         elif kind == BEGIN:
             for place in json.loads(payload):
                 self._episodes[place].reset(self._rows, place)

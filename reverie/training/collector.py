@@ -31,7 +31,7 @@ class Collector:
         self.returns: Array = np.zeros(vector.num_envs)
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
         self.parked: Array = np.zeros(vector.num_envs, bool)
-        """Envs that have delivered their share of ``collect: {episodes}`` and only keep step with the others."""
+        """Envs that have delivered their share of ``collect: {episodes}`` and rest until the others have."""
         self.lost_episodes = 0
         """Episodes of the loaded state that could not be restored; they are cut and new ones begin."""
         self.env_seconds = 0.0
@@ -65,7 +65,7 @@ class Collector:
         while True:
             row = self._act()
             buffer.add({**row, "valid": ~self.parked})
-            finished += is_last(row)
+            finished += is_last(row) & ~self.parked
             self.parked = finished >= quota
             if self.parked.all():
                 break
@@ -92,24 +92,25 @@ class Collector:
 
     def _step(self, row: Row) -> None:
         started = time.perf_counter()
-        arriving = self.vector.step(row["action"])
+        arriving = self.vector.step(row["action"], ~self.parked if self.parked.any() else None)
         self.env_seconds += time.perf_counter() - started
         self._receive(arriving, row["action"])
 
     def _receive(self, row: Row, previous_action: Array) -> None:
         self.now = {**row, "previous_action": previous_action}
-        self.policy.normaliser.observe(row)
+        self.policy.normaliser.observe(row, ~self.parked)
         first = row["is_first"]
         num_first = int(np.count_nonzero(first))
+        num_resting = int(np.count_nonzero(self.parked))  # their rows are blank and marked as first ones
         self.returns += row["reward"]
         self.lengths += 1
         if num_first:
             self.returns[first] = self.lengths[first] = 0
-        self.counters.rows += self.num_envs
+        self.counters.rows += self.num_envs - num_resting
         self.counters.env_steps += self.num_envs - num_first
         ended = is_last(row)
         if np.count_nonzero(ended):
-            self._report_episodes(row, ended & ~self.parked)
+            self._report_episodes(row, ended)
 
     def _report_episodes(self, row: Row, ended: Array) -> None:
         logs = [key for key in row if key.startswith("log/")]

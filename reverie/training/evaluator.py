@@ -138,7 +138,8 @@ def play(policy: Policy, vector: Vector, episodes: int, asking: _Asking) -> list
             raise EvaluationStopped
         now = {**row, "previous_action": action}
         action, carry, _ = policy.act(now, carry, asking.clock, asking.rng, asking.mode)
-        row = vector.step(action)
+        playing = finished < quota
+        row = vector.step(action, None if playing.all() else playing)
         returns = np.where(row["is_first"], 0.0, returns + row["reward"])
         lengths = np.where(row["is_first"], 0, lengths + 1)
         for env in np.flatnonzero(is_last(row) & (finished < quota)):

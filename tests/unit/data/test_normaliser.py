@@ -286,6 +286,23 @@ def test_checkpoints_that_kept_observations_and_rewards_together_load(settings: 
     assert_same(copy.state(), normaliser.state())
 
 
+def test_rows_of_envs_that_rest_do_not_count() -> None:
+    normaliser, other = make(observation="rolling"), make(observation="rolling")
+    rows, valid = make_rows(3), np.array([True, False, True, False])
+    for row in rows:
+        normaliser.observe(row, valid)
+        other.observe({**row, "obs/0": np.where(valid[:, None], row["obs/0"], np.float32(99))}, valid)
+    older = normaliser.state()
+    del older["pending"]["valid"]  # as checkpoints were before envs could rest
+    for each in (normaliser, other):
+        each.advance()
+    assert_same(normaliser.state(), other.state())
+    assert normaliser.state()["observations"]["obs/0"]["count"] == 6
+    other.load_state(older)
+    other.advance()
+    assert other.state()["observations"]["obs/0"]["count"] == 12
+
+
 def test_saving_changes_nothing() -> None:
     rows = make_rows(20)
     saved, plain = make(observation="rolling", reward=True), make(observation="rolling", reward=True)

@@ -150,6 +150,25 @@ def test_a_vector_can_be_drawn() -> None:
     assert np.array_equal(vector.render(1)[..., :1], rows["obs"][1])
 
 
+@pytest.mark.parametrize("kind", ["sync", "process", "native"])
+def test_an_env_that_rests_gives_blank_rows_and_keeps_its_next_episode(kind: str) -> None:
+    config = EnvConfig(id="CartPole-v1")
+    vector, action = _make(config, kind, 2), np.zeros(2, np.int64)
+    try:
+        row = vector.reset()
+        while not (row["terminated"][0] and not row["terminated"][1]):
+            row = vector.step(np.array([0, row["obs"][1, 2] > 0]))
+        rows = [vector.step(action, np.array([False, True])) for _ in range(3)]
+        after = vector.step(action)
+    finally:
+        vector.close()
+    for row in rows:
+        assert row["is_first"].tolist() == [True, False]
+        assert not any(row[key][0].any() for key in ("obs", "reward", "terminated", "truncated"))
+        assert row["reward"][1] == 1
+    assert bool(after["is_first"][0]) == (kind != "native")
+
+
 @pytest.mark.parametrize("kind", ["sync", "process"])
 def test_restored_envs_that_show_something_else_begin_new_episodes(kind: str) -> None:
     """Env 0 is what the agent saw; env 1 is not, be it that a seed does not decide it or that it was changed."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from reverie.core.types import Batch, Row
+from reverie.data.normaliser import Normaliser
 from reverie.envs.dummy import EPISODE, read_counting
 from reverie.runs.execute import lost_episodes
 from tests.checking import CheckingAlgorithm
@@ -88,12 +89,23 @@ def envs_of(batch: Batch, run: Run) -> list[int]:
     return envs
 
 
-def test_short_episodes_are_not_preferred(batches: list[Batch]) -> None:
-    """An env with short episodes finishes many while it waits for the others; none of those is learnt from."""
-    with finished(checking_config(EPISODES, length=40)) as run:
-        counted = sum(int(batch["valid"].sum()) for batch in batches)
-        assert counted < run.session.counters.rows - 3 * 5  # rows were collected that do not count
+@pytest.mark.parametrize("vector", ["sync", "process"])
+def test_no_step_is_wasted_while_envs_wait_for_the_longest_episode(vector: str, batches: list[Batch]) -> None:
+    """An env that has given its share rests; short episodes are not preferred, and no env step goes unused."""
+    with finished(checking_config(EPISODES, length=40, env={"vector": vector})) as run:
+        counters = run.session.counters
+        assert counters.env_steps == sum(score["length"] for score in run.scores)
+        assert counters.rows == sum(int(batch["valid"].sum()) for batch in batches) + 3  # those of the last restart
         assert run.values("update_episodes/episodes") == [6.0] * 4
+        assert len(run.scores) == counters.episodes == 24
+
+
+def test_envs_that_rest_are_not_shown_to_the_normaliser(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[int] = []
+    monkeypatch.setattr(Normaliser, "observe", lambda self, row, valid: shown.append(int(valid.sum())))
+    with finished(checking_config(EPISODES, length=40)) as run:
+        assert sum(shown) == run.session.counters.rows
+        assert min(shown) < 3
 
 
 def test_rows_after_episodes_go_on_in_the_same_buffer(batches: list[Batch]) -> None:
