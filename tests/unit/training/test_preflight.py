@@ -180,7 +180,7 @@ def test_rollouts_that_no_phase_reads_are_counted_whole() -> None:
     assert memory(gather) == 100 * memory(learn)
     assert memory(gather, learn) == 101 * memory(learn)
     assert memory(gather.replace("duration_steps: 1600", "duration_cycles: 7"), learn) == 8 * memory(learn)
-    assert memory(gather.replace("}}]", "}}], keep: [algorithm]"), learn, learn) == 100 * memory(learn)
+    assert memory(gather.replace("}}]", "}}], keep: [algorithm]"), learn) == 100 * memory(learn)
 
 
 def test_disk_counts_what_is_kept_at_the_same_time() -> None:
