@@ -10,11 +10,17 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 LARGEST_DOCUMENT = 4 << 20
 """Bytes of a JSON or YAML document; a config has a few thousand."""
+LARGEST_STATE = 256 << 20
+"""Bytes of the JSON of a checkpoint's part; arrays lie in files of their own."""
+LONGEST_LINE = 4 << 20
+"""Bytes of a JSONL line; ten thousand metrics need a tenth of it."""
 DEEPEST = 100
 """Levels of lists and mappings inside each other."""
 LONGEST_NUMBER = 100
@@ -25,7 +31,15 @@ class Unreadable(ValueError):
     """A file that is not looked into, and why."""
 
 
-def open_file(path: Path, follow_links: bool = False) -> BinaryIO:
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def open_file(path: Path, follow_links: bool = False) -> BufferedReader:
     """A regular file, opened. A link could lead to a private file, and reading a pipe would never end."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
@@ -63,12 +77,29 @@ def read_json(path: Path, limit: int = LARGEST_DOCUMENT) -> Any:
     return parse_json(read_bytes(path, limit))
 
 
+def read_lines(path: Path) -> Iterator[Any]:
+    """What the lines of a JSONL file hold; a last line that a crash cut short is left out."""
+    with open_file(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
+            if not line.endswith(b"\n"):
+                if len(line) == LONGEST_LINE:
+                    raise Unreadable(f"line {number:,} is longer than {LONGEST_LINE >> 20} MB")
+                return
+            try:
+                if line.strip():
+                    yield parse_json(line)
+            except ValueError as error:
+                raise Unreadable(f"line {number:,} is damaged: {error}") from error
+
+
 def parse_json(data: bytes) -> Any:
     """What a JSON text holds; numbers and depths that no file of ours has are refused."""
     try:
-        value = json.loads(data, parse_int=_parse_int)
+        value = _DECODER.decode(data.decode())
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable("it is not text in UTF-8") from error
     if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deeper(value, DEEPEST):
         raise Unreadable("it is nested too deeply")
     return value
@@ -78,6 +109,9 @@ def _parse_int(text: str) -> int:
     if len(text) > LONGEST_NUMBER:
         raise Unreadable(f"it holds a number of {len(text):,} digits")
     return int(text)
+
+
+_DECODER = json.JSONDecoder(parse_int=_parse_int)
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

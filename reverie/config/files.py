@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from reverie import documents
 from reverie.config.migrate import migrate
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Tree
@@ -27,9 +28,12 @@ def config_to_yaml(config: RunConfig) -> str:
 def read_tree(path: Path) -> Tree:
     """The values in a config file, brought to today's layout but not yet checked."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read the config file '{path}'.", "Check its name and permissions.") from error
+        text = documents.read_text(path)
+    except ValueError as error:
+        raise ConfigError(f"Cannot read the config file '{path}': {error}.", "It should be plain YAML.") from error
+    except OSError as error:
+        fix = "Check its name and permissions."
+        raise ConfigError(f"Cannot read the config file '{path}': {error.strerror}.", fix) from error
     tree = load_yaml(text, str(path))
     if not isinstance(tree, dict):
         raise ConfigError(f"'{path}' holds no config.", "It should be the config.yaml of a run folder.")

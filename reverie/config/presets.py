@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from reverie import documents
 from reverie.config.tree import Tree
 from reverie.config.yaml_text import load_yaml
 from reverie.core import registry
@@ -34,9 +35,12 @@ def preset_roots() -> list[Path]:
 
 def read_preset(path: Path, label: str) -> Preset:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read the preset file '{path}'.", "Check its name and permissions.") from error
+        text = documents.read_text(path, follow_links=True)  # the user's own, wherever they keep it
+    except ValueError as error:
+        raise ConfigError(f"Cannot read the preset file '{path}': {error}.", "It should be plain YAML.") from error
+    except OSError as error:
+        fix = "Check its name and permissions."
+        raise ConfigError(f"Cannot read the preset file '{path}': {error.strerror}.", fix) from error
     body = load_yaml(text, label)
     if body is not None and not isinstance(body, dict):
         raise ConfigError(f"{label} must hold keys and values, like 'seed: 1'.", "Correct the file.")
@@ -47,7 +51,7 @@ def find_in_folder(folder: str, name: str) -> Preset | None:
     """The file ``<folder>/<name>.yaml``, or None."""
     for root in preset_roots():
         path = root / folder / f"{name}.yaml"
-        if path.is_file():
+        if documents.is_file(path):
             shown = f"presets/{folder}/{name}.yaml"
             return read_preset(path, shown if root == PACKAGE_PRESETS else f"./{shown}")
     return None

@@ -8,6 +8,7 @@ they hide where a value comes from.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -15,6 +16,7 @@ import yaml
 
 from reverie.config.tree import is_schedule
 from reverie.core.errors import ConfigError
+from reverie.documents import DEEPEST, LONGEST_NUMBER
 
 _INT = re.compile(r"^[-+]?[0-9][0-9_]*$")
 _FLOAT = re.compile(
@@ -34,6 +36,8 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own name and form)
 
+    depth = 0
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         where = f"line {event.start_mark.line + 1}"
@@ -41,7 +45,12 @@ class _Loader(yaml.SafeLoader):
             raise ConfigError(f"YAML anchors and aliases are not read ({where}).", "Write ${other.key} instead.")
         if getattr(event, "tag", None):
             raise ConfigError(f"The YAML tag '{event.tag}' is refused ({where}).", "Write plain values only.")
-        return super().compose_node(parent, index)
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ConfigError(f"It is nested too deeply ({where}).", "No config needs that; check the file.")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         mapping: dict[Any, Any] = {}
@@ -64,6 +73,20 @@ def _construct_mapping(loader: _Loader, node: Any) -> dict[Any, Any]:
     return loader.construct_mapping(node)
 
 
+def _construct_int(_: _Loader, node: Any) -> int:
+    text = node.value.replace("_", "")
+    if len(text) > LONGEST_NUMBER:
+        raise ConfigError(f"A number of {len(text):,} digits is too long.", "No setting needs that.")
+    return int(text)
+
+
+def _construct_float(loader: _Loader, node: Any) -> float:
+    value: float = loader.construct_yaml_float(node)
+    if math.isinf(value) and "inf" not in node.value:
+        raise ConfigError(f"The number {node.value} is too large.", "Write .inf if you mean infinity.")
+    return value
+
+
 def _represent_list(dumper: _Dumper, value: list[Any] | tuple[Any, ...]) -> Any:
     """Short lists of plain values on one line; a list of mappings stays spread out."""
     is_plain = not any(isinstance(item, (dict, list, tuple)) for item in value)
@@ -81,7 +104,8 @@ for _tag, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
     _Dumper.add_implicit_resolver(_tag, _pattern, list(_first))
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
-_Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value.replace("_", "")))
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Dumper.add_representer(list, _represent_list)
 _Dumper.add_representer(tuple, _represent_list)
 _Dumper.add_representer(dict, _represent_mapping)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST_LINE, MOST_LINES = 600, 60
+"""Of a message. What is longer comes out of a file or a name that nobody would want to read in full."""
+
 
 class ReverieError(Exception):
     """A problem whose message is meant for the person at the keyboard; shown without a stack trace."""
@@ -12,9 +15,9 @@ class ReverieError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, fix: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
+        self.message = one_screen(message)
+        self.fix = one_screen(fix)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.fix}" if self.fix else self.message
@@ -50,6 +53,22 @@ class TooFewRowsError(TrainingError):
 
 class OutOfMemoryError(TrainingError):
     """An update needs more memory than there is."""
+
+
+def one_screen(text: str) -> str:
+    """A text of a bounded size, without characters that a terminal would obey."""
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        left_out = f"... ({len(lines) - MOST_LINES:,} more lines)"
+        lines = [*lines[: MOST_LINES // 2], left_out, *lines[-MOST_LINES // 2 :]]
+    return "\n".join(map(_one_line, lines))
+
+
+def _one_line(line: str) -> str:
+    if len(line) > LONGEST_LINE:
+        begin, end = line[: LONGEST_LINE * 2 // 3], line[-LONGEST_LINE // 4 :]
+        line = f"{begin} ... ({len(line) - len(begin) - len(end):,} more characters) ... {end}"
+    return line if line.isprintable() else "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

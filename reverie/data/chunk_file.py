@@ -7,12 +7,12 @@ map of a file that was cut short ends the process without a word. What is read o
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from pathlib import Path
 from typing import Any
 
+from reverie import documents
 from reverie.core.errors import RunError
 from reverie.core.types import Array
 
@@ -54,13 +54,14 @@ class ChunkFile:
 
     def _open(self) -> None:
         try:
-            self._descriptor = os.open(self.path, os.O_RDONLY)
+            with documents.open_file(self.path) as file:
+                self._descriptor = os.dup(file.fileno())
             length = int.from_bytes(os.pread(self._descriptor, _LENGTH_BYTES, 0), "little")
-            table = json.loads(os.pread(self._descriptor, min(length, _LARGEST_TABLE), _LENGTH_BYTES))
+            table = documents.parse_json(os.pread(self._descriptor, min(length, _LARGEST_TABLE), _LENGTH_BYTES))
             self._locate(table, _LENGTH_BYTES + length)
         except FileNotFoundError as error:
             raise RunError(f"{self.path} is missing, with rows that the run still needs.") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise RunError(f"{self.path} is damaged: {error}") from error
 
     def _locate(self, table: dict[str, Any], data: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from reverie import documents
 from reverie.core.errors import RunError
 from reverie.core.specs import Specs
 from reverie.core.types import Row, Sealed
@@ -89,14 +90,14 @@ def write_dataset(
 def read_dataset(folder: Path) -> Dataset:
     """The dataset in a folder; its rows are read when they are asked for."""
     try:
-        told = json.loads((folder / DESCRIPTION).read_bytes())
+        told = documents.read_json(folder / DESCRIPTION, documents.LARGEST_STATE)
         if told["format"] != FORMAT:
             raise RunError(f"'{folder}' is a dataset of format {told['format']}, this is {FORMAT}.", "Export it again.")
         stacked = {str(key): int(count) for key, count in told["stacked"].items()}
         chunks = [str(name) for name in told["chunks"]]
         specs = Specs.from_json(told["specs"])
         return Dataset(folder, specs, dict(told["env"]), str(told["origin"]), chunks, dict(told["summary"]), stacked)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(
             f"'{folder}' is not a dataset that can be read: {error}.", "Name the --out of an export."
         ) from error

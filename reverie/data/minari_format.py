@@ -7,7 +7,6 @@ Datasets of others have no such columns; their actions are mapped into the agent
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from reverie import documents
 from reverie.core.errors import ConfigError, RunError
 from reverie.core.specs import ActionSpec, Specs, read_specs
 from reverie.core.types import ARRIVING, Array, Row
@@ -110,7 +110,7 @@ def _import_minari() -> Any:
 def _open(path: Path, name: str) -> Any:
     data = path if (path / "metadata.json").exists() else path / "data"
     try:
-        metadata = json.loads((data / "metadata.json").read_bytes())
+        metadata = documents.read_json(data / "metadata.json")
         has_spaces = {"observation_space", "action_space"} <= set(metadata)
     except (OSError, ValueError, TypeError) as error:
         raise RunError(f"The Minari dataset '{name}' cannot be read: {error}.") from error

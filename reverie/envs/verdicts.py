@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 
 import gymnasium as gym
 
+from reverie import documents
 from reverie.core import registry
 from reverie.envs.accelerators import LONG_EPISODE, ChainState, find_accelerator
 from reverie.envs.config import EnvConfig
@@ -63,7 +64,7 @@ def recall(config: EnvConfig) -> SnapshotVerdict | None:
     key = verdict_key(config)
     if key not in _known:
         try:
-            _known[key] = SnapshotVerdict.from_json(json.loads(_path(key).read_text()))
+            _known[key] = SnapshotVerdict.from_json(documents.read_json(_path(key)))
         except (OSError, RuntimeError, ValueError, KeyError, TypeError):
             return None
     return _known[key]

@@ -8,8 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from reverie import documents
+from reverie.core.errors import RunError
+
 ALERTS = ("alerts", "machine_alerts")
 KINDS = ("metrics", "scores", "machine", *ALERTS)
+
+
+class DamagedLog(RunError, ValueError):
+    """A log whose lines are not what was written; whoever can do without them goes on."""
 
 
 class JsonlSink:
@@ -45,8 +52,13 @@ def cut_back(folder: Path, sizes: Mapping[str, int]) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All records of a file; a last line that a crash cut short is left out."""
-    if not path.exists():
+    """All records of a file; a last line that a crash cut short is left out. DamagedLog if others are."""
+    try:
+        records = list(documents.read_lines(path))
+    except FileNotFoundError:
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1] if line]
+    except ValueError as error:
+        raise DamagedLog(f"{path} cannot be read: {error}.", "Remove the damaged lines.") from error
+    if not all(isinstance(record, dict) for record in records):
+        raise DamagedLog(f"{path} cannot be read: it has lines that are no mappings.", "Remove those lines.")
+    return records

@@ -12,9 +12,11 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from reverie import documents
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.log.loggers import RunInfo
@@ -89,8 +91,9 @@ def _run_id(folder: Path) -> str | None:
     if os.environ.get("WANDB_RUN_ID"):
         return None
     path = folder / ID_FILE
-    if path.exists() and re.fullmatch(r"[a-z0-9]{1,64}", known := path.read_text().strip()):
-        return known
+    with suppress(OSError, ValueError):
+        if re.fullmatch(r"[a-z0-9]{1,64}", known := documents.read_text(path).strip()):
+            return known
     made = secrets.token_hex(4)  # a name, not a draw of the run
     path.write_text(made + "\n")
     return made

@@ -21,6 +21,7 @@ from typing import Any
 from reverie.core.contracts import Stateful
 from reverie.core.errors import RunError
 from reverie.core.types import State
+from reverie.documents import LARGEST_STATE
 from reverie.runs.folder import read_json, write_json
 from reverie.runs.storage import (
     SealedStore,
@@ -49,7 +50,7 @@ class Checkpoint:
     @classmethod
     def open(cls, path: Path) -> Checkpoint:
         """Read what a checkpoint says about itself; RunError if that cannot be relied on."""
-        summary = read_json(path / SUMMARY)
+        summary = read_json(path / SUMMARY, limit=LARGEST_STATE)
         if summary.get("format") != FORMAT:
             raise RunError(
                 f"{path} has the checkpoint format {summary.get('format')}, this is {FORMAT}.",
@@ -215,6 +216,7 @@ def _is_complete(summary: dict[str, Any]) -> bool:
     numbers = [*_values(summary, "counters"), *_values(summary, "logs")]
     names = [*_values(summary, "files"), *_items(summary, "parts"), *_items(summary, "sealed")]
     is_plain = all(type(n) is int and n >= 0 for n in numbers) and all(isinstance(n, str) for n in names)
+    is_plain = is_plain and isinstance(summary.get("versions", {}), dict)
     has_parts = is_plain and all(f"{part}.json" in summary["files"] for part in summary["parts"])
     return has_parts and {"env_steps", "updates", "cycles"} <= set(summary["counters"])
 

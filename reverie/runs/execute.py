@@ -287,7 +287,7 @@ def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint, changed:
         checkpointer.load(checkpoint)
         if changed:
             checkpointer.session.scheduler.forget_positions()
-    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
         cause = f" with another {', '.join(changed)}" if changed else ""
         raise RunError(

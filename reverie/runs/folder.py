@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from reverie import processor
+from reverie import documents, processor
 from reverie.core.errors import RunError, nearest
 from reverie.runs.repository import CodeVersion
 from reverie.runs.storage import write_bytes
@@ -30,7 +30,24 @@ from reverie.runs.trust import sign_config
 DEFAULT_RUNS_DIR = Path("runs")
 FORESIGHT, FORESIGHT_NUMBERS = "foresight", "foresight.json"
 """Where the looks of world models lie in a run, and the file with the numbers of each."""
+LONGEST_NAME = 150
+"""Characters of the spec that a run is named after; systems allow 255 in all."""
 PACKAGES = ("reverie", "torch", "numpy", "gymnasium", "safetensors", "pydantic")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+STATUS: dict[str, Callable[[Any], bool]] = {
+    "state": lambda value: isinstance(value, str),
+    "env_steps": _is_count, "updates": _is_count, "best_score": _is_score, "final_score": _is_score,
+}  # fmt: skip
+"""What status.json may hold; whoever reads it counts and prints it."""
 
 
 class RunFolder:
@@ -59,13 +76,22 @@ class RunFolder:
         return self.path / "config.yaml"
 
     def manifest(self) -> dict[str, Any]:
-        return read_json(self.path / "manifest.json")
+        path = self.path / "manifest.json"
+        told = read_json(path)
+        for key in ("versions", "machine", "git"):
+            if not isinstance(told.get(key, {}), dict):
+                raise RunError(f"{path} is damaged: {key} is not a mapping.")
+        return told
 
     def status(self) -> dict[str, Any]:
         """How far the run is: state, env_steps, best_score, final_score."""
         path = self.path / "status.json"
         fix = f"Delete it; then it is written again by: reverie resume {self.words}"
-        return read_json(path, fix) if path.exists() else {"state": "created"}
+        told = {"state": "created", **read_json(path, fix)} if path.exists() else {"state": "created"}
+        for key, fits in STATUS.items():
+            if key in told and not fits(told[key]):
+                raise RunError(f"{path} is damaged: {key} cannot be {str(told[key])[:50]!r}.", fix)
+        return told
 
     def write_status(self, **values: Any) -> None:
         write_json(self.path / "status.json", {**self.status(), **values})
@@ -74,7 +100,7 @@ class RunFolder:
 def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: list[str], name: str = "") -> RunFolder:
     """A new folder with its config and manifest, called after ``name`` or else after ``spec``."""
     shown = (name or spec).removeprefix("__main__.")
-    path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', shown)}-s{seed}")
+    path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', shown)[:LONGEST_NAME]}-s{seed}")
     code = CodeVersion.of(Path.cwd())
     manifest = {
         "spec": spec, "seed": seed, "command": command, "created": time.time(),
@@ -108,7 +134,7 @@ def remove_unstarted(folder: RunFolder) -> None:
 def find_run(name: str, runs_dir: Path | None = None) -> Path:
     """The folder of a run: a path, its name, a unique beginning of it, ``@last``, ``@best`` or ``@best:<env>``."""
     runs_dir = runs_dir or DEFAULT_RUNS_DIR
-    if (Path(name) / "config.yaml").exists():
+    if documents.is_file(Path(name) / "config.yaml"):
         return Path(name)
     runs = list_runs(runs_dir)
     if not runs:
@@ -154,11 +180,11 @@ def list_runs(runs_dir: Path) -> list[RunFolder]:
     return [RunFolder(path.parent) for path in sorted(runs_dir.glob("*/manifest.json"))]
 
 
-def read_json(path: Path, fix: str = "") -> dict[str, Any]:
+def read_json(path: Path, fix: str = "", limit: int = documents.LARGEST_DOCUMENT) -> dict[str, Any]:
     """The mapping in a JSON file; ``fix`` is what to do if it cannot be read."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        value = documents.read_json(path, limit)
+    except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}", fix) from error
     if not isinstance(value, dict):
         raise RunError(f"{path} cannot be read: not a mapping.", fix)

@@ -65,7 +65,7 @@ def load_initial_weights(algorithm: Algorithm, run: Path) -> None:
     weights = read_tree(run / FILE).get("weights")
     try:
         algorithm.load_policy_state(_replaced(algorithm.policy_state(), dict(weights or {})))
-    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise RunError(f"{run / FILE} does not fit this run: {error}", "Start a new run with --init-from.") from error
 
 

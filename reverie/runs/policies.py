@@ -160,10 +160,12 @@ def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]
     try:
         policy, about = Policy.load(folder)
         EnvConfig.model_validate(about["env"])
-        return policy, {**_settings_of(run), **about, **_counts(about)}
+        told = {**_settings_of(run), **about, **_counts(about), "seed": int(about["seed"])}
+        EvaluateConfig.model_validate(told["evaluate"])
+        return policy, told
     except RunError as error:
         raise RunError(error.message, error.fix or fix) from error
-    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise RunError(f"The policy in {folder} cannot be used: {problem}", fix) from error
 
@@ -183,7 +185,7 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
     config = read_config(run / "config.yaml")
     try:
         policy = build_policy(config, checkpoint.read("algorithm"), checkpoint.read("normaliser"))
-    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", "It was altered.") from error
     about = {"env": config.env.model_dump(mode="json"), "seed": config.seed, "score": None}
     return policy, {**_settings_of(run), **about, **_counts(checkpoint.counters)}

@@ -23,6 +23,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load
 
+from reverie import documents
 from reverie.core.errors import RunError
 from reverie.core.types import Array, Row, Sealed, State, digest_arrays
 
@@ -110,7 +111,8 @@ class SavedArrays(Sealed):
     def arrays(self) -> Row:
         """RunError if the file does not hold what its name says."""
         try:
-            arrays: Row = load(self.path.read_bytes())
+            with documents.open_file(self.path) as file:
+                arrays: Row = load(file.read())
             if digest_arrays(arrays) == self.digest:
                 return arrays
         except FileNotFoundError as error:
@@ -133,11 +135,11 @@ def write_tree(path: Path, tree: State, store: SealedStore | None = None) -> lis
 def read_tree(path: Path, store: SealedStore | None = None) -> State:
     """What ``write_tree`` wrote."""
     try:
-        plain = json.loads(_named(path, "json").read_bytes())
+        plain = documents.read_json(_named(path, "json"), documents.LARGEST_STATE)
         tree = _join(plain, _read_arrays(_named(path, "safetensors")), store)
     except FileNotFoundError as error:
         raise RunError(f"{error.filename} is missing.") from error
-    except (ValueError, KeyError, TypeError, RecursionError, OSError, SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
         raise RunError(f"{path} is damaged: {error}") from error
     if not isinstance(tree, dict):
         raise RunError(f"{path}.json is damaged: not a mapping.")
@@ -238,7 +240,11 @@ def check_file(path: Path, digest: str) -> None:
     """The file is there with the content that was saved; RunError otherwise."""
     if not path.is_file():
         raise RunError(f"{path} is missing.")
-    if _digest_file(path) != digest:
+    try:
+        is_saved = _digest_file(path) == digest
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not is_saved:
         raise RunError(f"{path} is damaged: its hash is not the saved one.")
 
 
@@ -248,7 +254,7 @@ def digest_bytes(data: bytes) -> str:
 
 def _digest_file(path: Path) -> str:
     """The same of a file, which is read piece by piece."""
-    with open(path, "rb") as file:
+    with documents.open_file(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
@@ -298,8 +304,9 @@ def _file_name(sealed: Sealed) -> str:
 
 def _read_arrays(path: Path) -> Row:
     """One array after the other, so that a big file is never in memory twice; each can be written to."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
+    documents.open_file(path).close()  # refuses links and pipes
     with safe_open(path, "numpy") as file:
         return {key: np.require(file.get_tensor(key), requirements="W") for key in file.keys()}  # noqa: SIM118
 

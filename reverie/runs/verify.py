@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from reverie import documents
 from reverie.config.build import build, build_evaluator
 from reverie.config.files import read_config
 from reverie.config.resolve import budget_of
@@ -211,7 +212,13 @@ def _compare_logs(folder: RunFolder, scratch: RunFolder, segment: Segment) -> li
 
 def _read_log(folder: RunFolder, kind: str) -> bytes:
     path = folder.path / f"{kind}.jsonl"
-    return path.read_bytes() if path.exists() else b""
+    if not path.exists():
+        return b""
+    try:
+        with documents.open_file(path) as file:
+            return file.read()
+    except ValueError as error:
+        raise RunError(f"{path} cannot be read: {error}.") from error
 
 
 def _first_different_line(expected: bytes, found: bytes) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import struct
 import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +175,7 @@ def test_json_that_is_nested_too_deeply(run: Path) -> None:
     for path in (*policies(run, "policy.json"), run / "status.json"):
         path.write_text("[" * 100_000)
     damage.reseal_policies(run)
-    assert "damaged: maximum recursion" in refused("load", run)
+    assert "damaged: it is nested too deeply" in refused("load", run)
     assert "status.json cannot be read" in refused("resume", run)
 
 
@@ -399,3 +401,45 @@ def test_weights_from_a_stranger_run_no_code(run: Path, mark: Path) -> None:
     with pytest.raises(ReverieError, match="damaged"):
         api.train(*PPO, runs_dir=run.parent, init_from=str(run))
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("key", ["env_steps", "updates", "seed"])
+@pytest.mark.parametrize("value", ["Infinity", "1e400", "NaN", "[]", "9" * 5000, "[" * 90 + "]" * 90])
+def test_numbers_that_are_none(key: str, value: str, run: Path) -> None:
+    for path in policies(run, "policy.json"):
+        tree = json.loads(path.read_text())
+        tree["about"][key] = "@"
+        path.write_text(json.dumps(tree).replace('"@"', value))
+    damage.reseal_policies(run)
+    for command in READS_POLICY:
+        assert len(refused(command, run)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("id: CartPole-v1", f"id: {'x' * 5000}"),
+        ("seed: 1", f"seed: {'9' * 5000}"),
+        ("seed: 1", "seed: 1e400"),
+        ("seed: 1", f"seed: {'[' * 100_000}"),
+        ("seed: 1", f"seed: {'[' * 90}{']' * 90}"),
+        ("duration_steps: 1000", "duration_steps: .inf"),
+    ],
+    ids=["long id", "digits", "overflow", "deep", "less deep", "infinity"],
+)
+@pytest.mark.parametrize("command", READS_CHECKPOINT)
+def test_settings_that_are_none(command: str, old: str, new: str, run: Path) -> None:
+    config = (run / "config.yaml").read_text()
+    assert old in config
+    (run / "config.yaml").write_text(config.replace(old, new, 1))
+    assert len(refused(command, run)) < 2000
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "status.json", "manifest.json", "metrics.jsonl"])
+def test_pipes_in_a_run_are_not_waited_for(name: str, run: Path) -> None:
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    for read in (lambda: api.verify(str(run)), lambda: api.find(str(run)).metrics()):
+        with suppress(ReverieError):
+            read()
+    api.report(str(run))

@@ -6,7 +6,6 @@ being written.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import stat
@@ -16,20 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from reverie import documents
 from reverie.core.wording import count
+from reverie.documents import LARGEST_DOCUMENT, LONGEST_LINE, Unreadable
 
-LARGEST_DOCUMENT = 4 << 20
-"""Bytes of a JSON or YAML document; a config has a few thousand."""
-LONGEST_LINE = 4 << 20
-"""Bytes of a JSONL line; ten thousand metrics need a tenth of it."""
 READ_IN_FULL = 40 << 20
 """Bytes of a JSONL file up to which every line is parsed; of larger ones every second, third ... line is."""
 ALWAYS_READ = 20_000
 """Lines with the word that must not be skipped, as long as there are no more of them than this."""
-
-
-class Unreadable(Exception):
-    """A file that a report does not look into, and why."""
 
 
 def plain_path(run: Path, name: str) -> Path | None:
@@ -56,7 +49,7 @@ def read_bytes(run: Path, name: str, problems: list[str], limit: int = LARGEST_D
             return None
         if path.stat().st_size > limit:
             raise Unreadable(f"{name} is larger than {limit >> 20} MB and was left out.")
-        return path.read_bytes()
+        return documents.read_bytes(path, limit)
     except Unreadable as error:
         problems.append(str(error))
     except OSError as error:
@@ -70,8 +63,8 @@ def read_mapping(run: Path, name: str, problems: list[str]) -> dict[str, Any]:
     if data is None:
         return {}
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        value = documents.parse_json(data)
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         problems.append(f"{name} is damaged.")
@@ -108,7 +101,7 @@ class Lines:
         try:
             path = plain_path(self.run, self.name)
             if path is not None:
-                with path.open("rb") as file:
+                with documents.open_file(path) as file:
                     yield from self._parse(file)
         except Unreadable as error:
             self.problems.append(str(error))
@@ -148,8 +141,8 @@ class Lines:
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = documents.parse_json(line)
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 

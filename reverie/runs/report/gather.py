@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reverie import documents
 from reverie.core.counters import Budget
 from reverie.core.wording import count
-from reverie.runs.report.files import Lines, Unreadable, as_number, plain_path, read_bytes, read_mapping
+from reverie.documents import Unreadable
+from reverie.runs.report.files import Lines, as_number, plain_path, read_bytes, read_mapping
 from reverie.runs.report.look import Foresight, read_foresight
 from reverie.runs.report.records import (
     MOST_ALERTS,
@@ -169,7 +170,7 @@ def _choose_axis(path: Path) -> str:
     try:
         file = plain_path(path, "metrics.jsonl")
         ends = _first_and_last(file) if file else []
-    except (Unreadable, OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return "env_steps"
     if len(ends) == 2 and all(isinstance(end, dict) for end in ends):
         steps, updates = ([as_number(end.get(key)) for end in ends] for key in ("env_steps", "updates"))
@@ -179,12 +180,12 @@ def _choose_axis(path: Path) -> str:
 
 
 def _first_and_last(path: Path) -> list[Any]:
-    with path.open("rb") as file:
+    with documents.open_file(path) as file:
         first = file.readline(1 << 20)
         file.seek(0, 2)
         file.seek(max(0, file.tell() - (1 << 20)))
         lines = file.read(1 << 20).split(b"\n")[:-1]
-    return [json.loads(line) for line in (first, lines[-1])] if lines else []
+    return [documents.parse_json(line) for line in (first, lines[-1])] if lines else []
 
 
 def _find_videos(run: RunData) -> list[Video]:

@@ -84,3 +84,9 @@ def test_references_in_a_run_file_are_not_followed(toy_tree: Make, toy: Path) ->
     text = config_to_yaml(load_config(toy_tree("env.spec.summary=here")))
     (toy / "config.yaml").write_text(text.replace("summary: here", "summary: ${oc.env:HOME}"))
     assert read_config(toy / "config.yaml").env.spec.summary == "${oc.env:HOME}"
+
+
+def test_a_binary_file_is_called_one(toy: Path) -> None:
+    (toy / "config.yaml").write_bytes(b"\x80\x04\x95")
+    with pytest.raises(ConfigError, match=r"config\.yaml': it is not text in UTF-8, but perhaps a binary file"):
+        read_config(toy / "config.yaml")

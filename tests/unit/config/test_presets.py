@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reverie import api
 from reverie.config import presets
 from reverie.config.checks import check_config
 from reverie.config.compose import compose
@@ -134,3 +135,23 @@ def test_an_algorithm_file_may_build_on_another(toy: Path) -> None:
         (toy / "presets/algo/wrong.yaml").write_text(f"base: {wrong}\n")
         with pytest.raises(ConfigError, match="no algorithm file"):
             compose("Acrobot-v1:wrong", [])
+
+
+def test_a_binary_preset_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_bytes(b"seed: 1\n\xff\xfe")
+    with pytest.raises(ConfigError, match=r"mine\.yaml': it is not text in UTF-8, but perhaps a binary file \(byte 9"):
+        presets.find_preset(str(tmp_path / "mine.yaml"))
+    with pytest.raises(ConfigError, match="No such file"):
+        presets.find_preset(str(tmp_path / "absent.yaml"))
+
+
+def test_a_preset_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "kept.yaml").write_text("seed: 7\n")
+    (tmp_path / "mine.yaml").symlink_to(tmp_path / "kept.yaml")
+    assert presets.find_preset(str(tmp_path / "mine.yaml")).body == {"seed": 7}
+
+
+def test_a_name_that_no_file_can_have_is_refused_on_one_screen() -> None:
+    with pytest.raises(ConfigError) as caught:
+        api.make_config("x" * 5000 + ":ppo")
+    assert len(str(caught.value)) < 2000

@@ -95,3 +95,21 @@ def test_short_lists_and_schedules_stay_on_one_line() -> None:
         "units: [64, 64]",
         "clip: {start: 0.1, end: 0.0, from: 0, to: 10}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("seed: " + "9" * 5000, "A number of 5,000 digits"),
+        ("rate: 1e400", "The number 1e400 is too large"),
+        ("a: " + "[" * 150 + "]" * 150, "nested too deeply"),
+        ("a: " + "[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_no_config_needs_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load_yaml(text, "a.yaml")
+    assert str(caught.value).startswith("a.yaml: ")
+    with pytest.raises(ConfigError, match=reason):
+        parse_value(text.partition(": ")[2])
+    assert load_yaml("{a: .inf, b: 1_000}", "a.yaml") == {"a": float("inf"), "b": 1000}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reverie.log.sinks import JsonlSink, cut_back, read_jsonl
+import pytest
+
+from reverie.log.sinks import DamagedLog, JsonlSink, cut_back, read_jsonl
 
 
 def test_records_go_to_the_file_of_their_kind(tmp_path: Path) -> None:
@@ -61,3 +63,13 @@ def test_half_a_last_line_is_left_out(tmp_path: Path) -> None:
     path.write_text('{"number": 0}\n{"number": 1}')
     assert read_jsonl(path) == [{"number": 0}]
     assert read_jsonl(tmp_path / "missing.jsonl") == []
+
+
+def test_damaged_lines_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"number": 0}\n{"number"\n')
+    with pytest.raises(DamagedLog, match=r"metrics\.jsonl cannot be read: line 2 is damaged"):
+        read_jsonl(path)
+    path.write_text("[1]\n")
+    with pytest.raises(DamagedLog, match="no mappings"):
+        read_jsonl(path)

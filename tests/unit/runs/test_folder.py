@@ -221,3 +221,35 @@ def test_outside_of_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch:
     assert make_run(tmp_path).manifest()["git"] == {}
     monkeypatch.setenv("PATH", "")  # and a machine without git is no problem either
     assert make_run(tmp_path).manifest()["git"] == {}
+
+
+@pytest.mark.parametrize("value", ["Infinity", "1e400", "-1", "1.5", "true", "null", '"many"', "[]", "9" * 90])
+def test_a_status_that_does_not_count_is_damaged(value: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run.path / "status.json").write_text(f'{{"state": "finished", "env_steps": {value}}}')
+    with pytest.raises(RunError, match=r"status\.json is damaged: env_steps cannot be") as caught:
+        run.status()
+    assert "reverie resume" in caught.value.fix
+
+
+def test_a_status_without_a_state_is_that_of_a_new_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run.path / "status.json").write_text("{}")
+    assert run.status() == {"state": "created"}
+
+
+def test_a_manifest_of_another_form_is_damaged(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    (run.path / "manifest.json").write_text('{"versions": []}')
+    with pytest.raises(RunError, match="versions is not a mapping"):
+        run.manifest()
+
+
+def test_a_long_spec_makes_a_name_that_a_folder_can_have(tmp_path: Path) -> None:
+    assert create_run(tmp_path, "x" * 5000 + ":ppo", 0, "", []).path.is_dir()
+
+
+def test_a_name_that_no_folder_can_have_is_no_run(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    with pytest.raises(RunError, match="There is no run"):
+        find_run("x" * 5000, tmp_path)
