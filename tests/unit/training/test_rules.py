@@ -93,6 +93,17 @@ def test_a_gradient_is_compared_with_what_was_usual() -> None:
     assert alerts(series("update/grad_norm", *[1000.0] * 9)) == [], "large is not the same as growing"
 
 
+def test_an_encoder_that_gets_hardly_any_gradient_is_told() -> None:
+    def lines(encoder: float, **others: float) -> list[dict[str, Any]]:
+        norms = {f"update/grad_norm_{name}": value for name, value in {"encoder": encoder, **others}.items()}
+        return [{"env_steps": step, **norms} for step in (1, 2, 3)]
+
+    assert alerts(lines(0.0007, decoder=80.0)) == [(2, "encoder_share")]
+    assert alerts(lines(0.09, decoder=80.0)) == []
+    assert alerts(lines(0.0007, critic=80.0)) == [], "an encoder without a decoder has nothing to be compared with"
+    assert alerts(lines(0.0007, decoder=80.0), encoder_share=None) == []
+
+
 def test_each_part_has_its_own_gradient() -> None:
     lines = [{"env_steps": step, "update/grad_norm_a": 1.0, "update/grad_norm_b": 1e-9} for step in (1, 2, 3)]
     assert alerts(lines) == [(2, "gradient_low")]
