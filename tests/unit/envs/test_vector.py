@@ -139,7 +139,7 @@ def test_a_failing_env_is_told_in_its_own_words() -> None:
     vector.reset()
     with pytest.raises(TrainingError, match="told to crash at step 2") as caught:
         _play(vector, 2)
-    assert "reverie envs check" in caught.value.fix
+    assert "dummy.py, line " in caught.value.fix
 
 
 def test_a_vector_can_be_drawn() -> None:
