@@ -160,13 +160,13 @@ def _train(
     from reverie.runs.init_from import choose_weights
     from reverie.runs.lock import lock_run
     from reverie.runs.resume import resume_in_smaller_parts
-    from reverie.runs.sources import write_sources
+    from reverie.runs.sources import run_name, write_sources
     from reverie.training.preflight import check_start
 
     config, composed = compose_run(spec, words, seed, steps)
     check_start(config, make_specs(config.env))
     weights = choose_weights(config, *init_from) if init_from else None
-    folder = create_run(runs_dir, spec, config.seed, config_to_yaml(config), sys.argv)
+    folder = create_run(runs_dir, spec, config.seed, config_to_yaml(config), sys.argv, run_name(spec, config, composed))
     with removed_if_unwritable(folder.path):
         write_sources(folder.path, spec, config, composed)
         if weights is not None:

@@ -225,9 +225,14 @@ def build_policy(config: RunConfig, algorithm: State, normaliser: State) -> Poli
 
 
 def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams) -> Algorithm:
-    algorithm: Algorithm = registry.load("algorithm", config.algorithm.kind)(
-        config.algorithm, specs, streams["initial weights"]
-    )
+    kind = config.algorithm.kind
+    algorithm: Algorithm = registry.load("algorithm", kind)(config.algorithm, specs, streams["initial weights"])
+    unread = [hook for hook in registry.load("algorithm", kind).hooks if hook not in getattr(algorithm, "reads", {})]
+    if unread:
+        raise ConfigError(
+            f"The algorithm '{kind}' does not say what its hook {' and '.join(unread)} reads.",
+            f"Set self.reads = {{'{unread[0]}': Rollout()}}, or another read of reverie.core.reads.",
+        )
     return algorithm
 
 

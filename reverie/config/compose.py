@@ -87,7 +87,7 @@ class Composed:
             return
         old = component.get("kind") or get(fill_defaults(self.tree), (*owner, "kind"))
         dropped = [key for key in component if key != "kind"]
-        if old in (kind, "auto", None) or not dropped:
+        if old in (kind, "auto", None) or not dropped or ("." in str(kind) and registry.extends(kind, old)):
             return
         for key in dropped:
             del component[key]
@@ -211,8 +211,9 @@ def _spec_layers(
     preset = find_in_folder("env", env)
     body = dict(preset.body) if preset else {}
     variants = take_variants(body, env)
-    tuned = dict(variants.get(variant, {}))
-    base = str(tuned.pop("base", variant))
+    parent = registry.parent_kind("algorithm", variant) if "." in variant and variant not in variants else None
+    tuned = dict(variants.get(parent or variant, {}))
+    base = str(tuned.pop("base", parent or variant))
     algorithm = find_in_folder("algo", base)
     if algorithm:
         yield from _algorithm_layers(algorithm)
@@ -225,11 +226,13 @@ def _spec_layers(
         yield assignments(body), preset.label
     if preset:
         kept = [(path, value) for path, value in assignments(tuned) if not instead or path[:2] == ("env", "kwargs")]
-        yield kept, f"{preset.label} ({variant})"
+        yield kept, f"{preset.label} ({parent or variant})"
+    if parent is not None:
+        yield [(("algorithm", "kind"), variant)], typed_source()
     if tuned and instead:
         notes.append(f"The values of {' and '.join(instead)} stand in for the tuned ones of {env}:{variant}.")
-    if variant not in variants:
-        notes.append(f"No tuned values for {variant} on {env}: the algorithm's defaults are used.")
+    if (parent or variant) not in variants:
+        notes.append(f"No tuned values for {parent or variant} on {env}: the algorithm's defaults are used.")
 
 
 def _unknown_variant(env: str, variant: str, known: set[str], has_file: bool) -> ConfigError:

@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree
+from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.core.errors import ConfigError
 from reverie.training.phases import Hook
@@ -31,6 +32,7 @@ class Shape:
 
 
 LEAF = Shape("leaf")
+ALGORITHM_METHODS = ("initial_carry", "act", "state", "load_state", "policy_state", "load_policy_state")
 
 
 def shape_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> Shape:
@@ -68,14 +70,37 @@ def networks_of(component: ComponentConfig, path: Path = ()) -> Iterator[tuple[P
 
 
 def component_config(group: str, kind: str) -> type[ComponentConfig]:
-    """The config class behind a kind; a class without one is explained."""
-    try:
-        return Component(group).config_class(kind)
-    except AttributeError as error:
+    """The config class behind a kind; a class without one, or an algorithm that lacks something, is explained."""
+    found = registry.load(group, kind)
+    config = getattr(found, "Config", None)
+    if not isinstance(config, type) or not issubclass(config, ComponentConfig):
+        wrong = "has no config class" if config is None else "has a Config that is no ComponentConfig"
         raise ConfigError(
-            f"The {group} '{kind}' has no config class.",
+            f"The {group} '{kind}' {wrong}.",
             "Give it a nested 'class Config(ComponentConfig)' with its settings.",
-        ) from error
+        )
+    if group == "algorithm":
+        check_algorithm(found, kind)
+    return config
+
+
+def check_algorithm(found: Any, kind: str) -> None:
+    """Refuse a class that cannot act, learn or be saved; what it reads is known when it is made."""
+    missing = [name for name in ("hooks", *ALGORITHM_METHODS) if not hasattr(found, name)]
+    if missing:
+        raise ConfigError(
+            f"The algorithm '{kind}' has no {' and no '.join(missing)}.",
+            "Add hooks = ('update',) with a method update(self, batch, clock, rng), and the methods "
+            f"{', '.join(ALGORITHM_METHODS)}; or derive it from one of ours, such as reverie.algos.ppo.PPO.",
+        )
+    hooks = found.hooks
+    if isinstance(hooks, str) or not all(isinstance(hook, str) for hook in hooks):
+        raise ConfigError(f"hooks of the algorithm '{kind}' must be names.", "Write hooks = ('update',).")
+    if unknown := [hook for hook in hooks if not callable(getattr(found, hook, None))]:
+        raise ConfigError(
+            f"The algorithm '{kind}' has no method for its hook {' and '.join(unknown)}.",
+            f"Add def {unknown[0]}(self, batch, clock, rng), which learns and returns an Update.",
+        )
 
 
 def fill_defaults(tree: Tree) -> Tree:

@@ -195,6 +195,23 @@ def make_importable(module: str) -> None:
         importlib.invalidate_caches()
 
 
+def parent_kind(group: str, kind: str) -> str | None:
+    """The registered kind whose class a class of the user's own is derived from; None if there is none."""
+    found = load(group, kind)
+    paths = [f"{base.__module__}.{base.__qualname__}" for base in getattr(found, "__mro__", ())]
+    kinds = {target: name for name, target in _TABLE[group].items()}
+    return next((kinds[path] for path in paths if path in kinds), None)
+
+
+def extends(kind: str, other: str) -> bool:
+    """Whether the settings of a class of the user's own include those of another kind, of whatever group."""
+    groups = [group for group, kinds in _TABLE.items() if other in kinds or "." in other]
+    try:
+        return any(issubclass(load(group, kind).Config, load(group, other).Config) for group in groups)
+    except (ConfigError, AttributeError, TypeError):  # validation says what is wrong with it
+        return False
+
+
 def path_of(found: Any) -> str | None:
     """The dotted path under which :func:`import_name` finds a class or function; None if there is none."""
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", "")

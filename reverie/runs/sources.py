@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reverie.config.compose import DECIDED, Composed, compose
+from reverie.config.compose import DECIDED, Composed, compose, split_spec
 from reverie.config.explain import ABSENT, diff
 from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree
@@ -30,6 +30,12 @@ def write_sources(run: Path, spec: str, config: RunConfig, composed: Composed) -
     sources = {join_path(path): _source(path, value, composed) for path, value in leaves(tree, whole_schedules=True)}
     sources |= {key: BUDGET for key in preset if not sources.get(key, "").startswith((*CHOSEN, DECIDED))}
     write_json(run / "sources.json", {"sources": sources, "preset": preset})
+
+
+def run_name(spec: str, config: RunConfig, composed: Composed) -> str:
+    """``<env>:<variant>`` of what is really trained: another algorithm than the variant's goes by its own name."""
+    is_chosen = source_of(composed.sources, "algorithm.kind").startswith(CHOSEN)
+    return f"{split_spec(spec)[0]}:{config.algorithm.kind.rpartition('.')[2]}" if is_chosen else spec
 
 
 def preset_differences(spec: str, composed: Composed) -> dict[str, Any]:

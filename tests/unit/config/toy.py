@@ -34,7 +34,17 @@ class Head(Config):
     scale: float = 1.0
 
 
-class ToyAlgorithm:
+def never(*arguments: object) -> None:
+    raise AssertionError("the config layer acts and learns nothing")
+
+
+class Complete:
+    """What every algorithm has."""
+
+    initial_carry = act = state = load_state = policy_state = load_policy_state = update = update_model = never
+
+
+class ToyAlgorithm(Complete):
     hooks = ("update", "update_model")
 
     class Config(ComponentConfig):
@@ -51,9 +61,50 @@ class ToyAlgorithm:
         extra: Annotated[ComponentConfig, Component("toy_part")] | None = None
 
 
-class OtherAlgorithm:
+class OtherAlgorithm(Complete):
     hooks = ("update",)
 
     class Config(ComponentConfig):
         kind: str = "other"
         gamma: float = 0.5
+
+
+class ToyChild(ToyAlgorithm):
+    """Takes what its parent takes, and more."""
+
+    class Config(ToyAlgorithm.Config):
+        kind: str = "tests.unit.config.toy.ToyChild"
+        more: int = 1
+
+
+class Estranged(ToyAlgorithm):
+    """Has settings of its own only."""
+
+    class Config(ComponentConfig):
+        kind: str = "tests.unit.config.toy.Estranged"
+
+
+class NoHooks(Complete):
+    Config = OtherAlgorithm.Config
+
+
+class NothingButHooks:
+    hooks = ("update",)
+    Config = OtherAlgorithm.Config
+
+
+class WrongHooks(Complete):
+    hooks = "update"
+    Config = OtherAlgorithm.Config
+
+
+class NoMethod(Complete):
+    hooks = ("update", "update_dreams")
+    Config = OtherAlgorithm.Config
+
+
+class PlainConfig(Complete):
+    hooks = ("update",)
+
+    class Config:
+        gamma = 0.5
