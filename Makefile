@@ -22,7 +22,7 @@ train: $(INSTALLED)  ## train PPO on CartPole-v1 to 500 (ARGS="seed=1 ..." is pa
 	$(BIN)/reverie train CartPole-v1:ppo $(ARGS)
 
 test: $(TESTABLE) browser  ## run all tests; coverage below 90 % fails
-	$(BIN)/python -m pytest -n 2 --cov=reverie --cov-report=term-missing:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=reverie --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 browser:  ## install Chromium, which tests of pages need, where this may be done; else say how
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \

@@ -8,8 +8,10 @@ they hide where a value comes from.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -114,14 +116,19 @@ _Dumper.add_representer(dict, _represent_mapping)
 def load_yaml(text: str, origin: str) -> Any:
     """The plain data in a YAML text; ``origin`` names it in errors."""
     try:
-        loader = _Loader(text)
-        return loader.get_single_data()
+        return copy.deepcopy(_parse(text))
     except yaml.YAMLError as error:
         raise ConfigError(f"{origin} is not valid YAML: {_explain(error)}.", "Correct that line.") from error
     except RecursionError as error:
         raise ConfigError(f"{origin} is nested too deeply.", "No config needs that; check the file.") from error
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error.message}", error.fix) from error
+
+
+@lru_cache(maxsize=32)
+def _parse(text: str) -> Any:
+    """Remembered, because a start reads the same config.yaml several times, at 50 ms each."""
+    return _Loader(text).get_single_data()
 
 
 def parse_value(text: str) -> Any:

@@ -19,7 +19,7 @@ from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
 from reverie.runs.lock import lock_run
 from reverie.runs.policies import PolicyShelf
-from tests.e2e.conftest import SMALL, Command, type_elsewhere
+from tests.e2e.conftest import BARE, SMALL, Command, type_elsewhere
 
 STEPS = ("--steps", "600")
 REPRODUCIBLE = ("metrics.jsonl", "scores.jsonl")
@@ -61,7 +61,7 @@ def test_json_is_one_object(reverie: Command, tmp_path: Path) -> None:
 def test_several_seeds_are_the_runs_that_each_would_be_alone(
     reverie: Command, tmp_path: Path, trained: api.Run
 ) -> None:
-    done = reverie("train", *SMALL, *STEPS, "--seed", "1,2", "--jobs", "2", "--json")
+    done = reverie("train", *BARE, *STEPS, "--seed", "1,2", "--jobs", "2", "--json")
     assert done.code == 0
     assert [result["run"] for result in json.loads(done.out)] == ["CartPole-v1-ppo-s1-1", "CartPole-v1-ppo-s2-1"]
     beside = tmp_path / "runs" / "CartPole-v1-ppo-s1-1"
@@ -72,7 +72,7 @@ def test_several_seeds_are_the_runs_that_each_would_be_alone(
 
 
 def test_several_seeds_announce_themselves(reverie: Command) -> None:
-    words = ("train", *SMALL, "--steps", "64", "--seed", "1,2", "--jobs", "2")
+    words = ("train", *BARE, "--steps", "64", "--seed", "1,2", "--jobs", "2")
     done = reverie(*words)
     told = done.err.splitlines()
     assert [line for line in told if " | " not in line] == ["seed 1: started", "seed 2: started"]
@@ -88,7 +88,7 @@ def test_several_seeds_announce_themselves(reverie: Command) -> None:
 
 
 def test_a_signal_stops_all_seeds(tmp_path: Path) -> None:
-    words = [*SMALL, "checkpoint.every_steps=200", "--steps", "1e8", "--seed", "1,2,3", "--jobs", "2", "--json"]
+    words = [*BARE, "checkpoint.every_steps=200", "--steps", "1e8", "--seed", "1,2,3", "--jobs", "2", "--json"]
     command = [sys.executable, "-m", "reverie", "train", *words]
     runs = [tmp_path / "runs" / f"CartPole-v1-ppo-s{seed}-1" for seed in (1, 2)]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
@@ -127,7 +127,7 @@ def test_a_failure_after_an_evaluation_doubles_no_line(
 
 def test_a_seed_that_fails_is_named(reverie: Command, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")  # the config is fine, but no folder can be made here
-    done = reverie("train", *SMALL, *STEPS, "--seed", "1,2", "--jobs", "2", "--runs-dir", "taken", "--quiet")
+    done = reverie("train", *BARE, *STEPS, "--seed", "1,2", "--jobs", "2", "--runs-dir", "taken", "--quiet")
     assert done.code == 1
     assert "Seeds 1, 2 did not finish" in done.err
 
@@ -340,7 +340,7 @@ def test_code_of_strangers_is_not_loaded_unasked(reverie: Command, tmp_path: Pat
 
 
 def test_interrupt_saves_and_says_how_to_go_on(reverie: Command, tmp_path: Path) -> None:
-    words = [*SMALL, "checkpoint.every_steps=200", "--steps", "1000000", "--seed", "1"]
+    words = [*BARE, "checkpoint.every_steps=200", "--steps", "1000000", "--seed", "1"]
     command = [sys.executable, "-m", "reverie", "train", *words]
     run = tmp_path / "runs" / "CartPole-v1-ppo-s1-1"
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:

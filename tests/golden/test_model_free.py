@@ -39,7 +39,7 @@ Case = tuple[Any, dict[str, Any], ActionSpec, dict[str, Any]]
 CASES: dict[str, Case] = {
     "ppo, discrete": (PPO, VECTOR, DISCRETE, MLP),
     "ppo, continuous": (PPO, VECTOR, BOX, {**MLP, "entropy_weight": 0.1, "value_clip": 0.1}),
-    "ppo, mixed observations": (PPO, MIXED, MULTI_DISCRETE, {"learning_rate": 1e-4, "shared_trunk": True}),
+    "ppo, mixed observations": (PPO, MIXED, MULTI_DISCRETE, {"learning_rate": 1e-4, "shared_trunk": True, "epochs": 2}),
     "ppo, recurrent": (PPO, VECTOR, DISCRETE, GRU),
     "ppo, state-dependent noise": (PPO, VECTOR, BOX, {**MLP, "state_dependent_noise": True}),
     "dqn": (DQN, VECTOR, DISCRETE, {**MLP, "double": False, "target_every": 5}),

@@ -122,6 +122,7 @@ def test_an_unknown_kind_is_refused_before_there_is_a_run(runs_dir: Path) -> Non
 def test_a_strangers_logger_is_not_imported(runs_dir: Path) -> None:
     words = (*WORDS, f"log.loggers=[{{kind: {HERE}.KeepingSink}}]")
     run = api.train("CartPole-v1:ppo", *words, steps=200, runs_dir=runs_dir)
+    (run.path / "config.hmac").unlink()
     with pytest.raises(ConfigError, match="--trust"):
         api.resume(run.name, steps=300, runs_dir=runs_dir)
 
