@@ -149,7 +149,7 @@ def _command(order: Order) -> list[str]:
     """The command line of one of several seeds, which is still to be named."""
     options = {"--steps": order.steps, "--init-from": order.init_from, "--init-pattern": order.init_pattern}
     given = [word for option, value in options.items() if value is not None for word in (option, str(value))]
-    command = [sys.executable, "-m", "reverie", "train", order.spec, *order.words]
+    command = [sys.executable, "-P", "-m", "reverie", "train", order.spec, *order.words]  # -P: not from this folder
     return [*command, "--runs-dir", str(order.runs_dir), *given]
 
 

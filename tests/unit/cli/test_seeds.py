@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from reverie.cli.seeds import SeedRuns
+from reverie.cli.train import Order, _command
 from reverie.core.signals import STOP_SIGNALS
 
 CHILD = """
@@ -40,6 +41,7 @@ parent.send({"run": f"run-{seed}", "path": f"runs/run-{seed}", "state": "stopped
 PARENT = """
 import json, sys
 from reverie.cli.seeds import SeedRuns
+from reverie.cli.train import Order, _command
 
 results, code = SeedRuns(json.loads(sys.argv[1]), jobs=2, is_silent=False).train([1, 2, 3])
 print(json.dumps(results), flush=True)
@@ -104,3 +106,13 @@ def test_seeds_save_and_end_when_their_parent_is_killed(tmp_path: Path) -> None:
         parent.kill()
         wait_for(tmp_path / "saved-1", tmp_path / "saved-2")
     assert not (tmp_path / "started-3").exists()
+
+
+def test_a_seed_does_not_import_from_the_current_folder(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    (tmp_path / "reverie.py").write_text(f"open({str(mark)!r}, 'w')")
+    order = Order("CartPole-v1:ppo", [], None, tmp_path, False, False, None, None, "*")
+    interpreter = _command(order)[:4]
+    done = subprocess.run([*interpreter, "--version"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not mark.exists()
