@@ -126,8 +126,10 @@ def test_a_run_prints_it_once_unless_quiet_or_turned_off(runs_dir: Path, capsys:
 # ---------------------------------------------------------------- forecasts
 
 
-def test_a_probe_waits_until_there_are_rows_enough_for_an_update() -> None:
-    """Dreamer collects few rows per cycle and reads long stretches of them."""
+def test_a_probe_waits_until_there_are_rows_enough_for_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dreamer collects few rows per cycle and reads long sequences of them. However slow the machine is."""
+    monkeypatch.setattr("reverie.training.probe.READY_SECONDS", 60.0)
+    monkeypatch.setattr("reverie.training.probe.QUICK_SECONDS", 60.0)
     short = ("algorithm.batch_size=2", "algorithm.batch_length=40")
     config = config_of(("CartPole-v1:dreamer", "debug", *short), steps=2000)
     measured = measure(config, build)
