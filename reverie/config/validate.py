@@ -7,8 +7,9 @@ key, the value, where it came from, and what would be right.
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree, get, join_path, leaves
 from reverie.core import registry
 from reverie.core.config import Config
-from reverie.core.errors import ConfigError, nearest
+from reverie.core.errors import ConfigError, did_you_mean, nearest
 from reverie.training.phases import Hook
 
 ConfigType = TypeVar("ConfigType", bound=Config)
@@ -139,15 +140,21 @@ class _Validation:
                 known = [name for name in config.model_fields if (config, name) != (Hook, "name")]
                 kind = get(self.tree, (*path, "kind"))
                 of_kind = f" for the kind {kind}" if isinstance(kind, str) else ""
-                self.add(where, f"there is no such key{of_kind}", self.elsewhere(where) or nearest(where[-1], known))
+                self.add(where, f"there is no such key{of_kind}", self.suggest(where, known))
             else:
                 self.add(where, " or ".join(dict.fromkeys(_message(detail) for detail in details)))
 
-    def elsewhere(self, path: Path) -> str:
-        """A hint if another section has a key of that name; phases and their hooks have too many alike."""
-        known = (other for other, _ in leaves(self.tree) if other[-1] == path[-1] and other != path)
-        plain = [join_path(other) for other in known if not any(part.isdigit() for part in other)]
-        return f"Did you mean '{min(plain, key=len)}'?" if plain else ""
+    def suggest(self, path: Path, known: Sequence[str]) -> str:
+        """The key that was meant: of that name in another section, else a similar one here, else one elsewhere."""
+        paths = [other for other, _ in leaves(self.tree) if other != path and not any(map(str.isdigit, other))]
+        similar = difflib.get_close_matches(path[-1], {other[-1] for other in paths}, n=1, cutoff=0.75)
+        same, alike = (
+            [join_path(other) for other in paths if other[-1] in names] for names in ([path[-1]], similar)
+        )  # phases and their hooks, which are numbered, have too many keys of one name
+        if not same and (here := did_you_mean(path[-1], known)):
+            return here
+        found = same or alike
+        return f"Did you mean '{min(found, key=len)}'?" if found else nearest(path[-1], known)
 
     def address(self, config: type[Config], detail: ErrorDetails, path: Path) -> Path:
         """Where in the tree the user wrote it: without pydantic's names of union members."""

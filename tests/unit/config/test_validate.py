@@ -27,6 +27,7 @@ def problems(*words: str) -> list[str]:
         ("algorithm.gama=0.9", "algorithm.gama = 0.9 (command line)", "Did you mean 'gamma'?"),
         ("sed=1", "sed = 1 (command line)", "'seed'"),
         ("epochs=3", "epochs = 3 (command line)", "Did you mean 'algorithm.epochs'?"),
+        ("gama=0.9", "gama = 0.9 (command line)", "Did you mean 'algorithm.gamma'?"),
         ("algorithm.num_envs=2", "algorithm.num_envs = 2", "for the kind toy. Did you mean 'env.num_envs'?"),
         ("algorithm.part.unit=3", "algorithm.part.unit = 3 (command line)", "'units'"),
         ("algorithm.head.scal=3", "algorithm.head.scal = 3", "'scale'"),
