@@ -11,7 +11,7 @@ from reverie.api import make_config
 from reverie.config.files import config_to_yaml
 from reverie.runs import checkpointer
 from reverie.runs.execute import Execution
-from reverie.runs.folder import create_run
+from reverie.store.run_folder import create_run
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ from rich.terminal_theme import TerminalTheme
 from reverie.config.files import read_config
 from reverie.config.resolve import step_budget
 from reverie.log.board import Board
+from reverie.log.metric_styles import Rules
 from reverie.log.panel import draw
-from reverie.log.rules import Rules
 from reverie.log.sinks import read_jsonl
 
 THEME = TerminalTheme(

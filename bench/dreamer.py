@@ -28,7 +28,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.nets import laprop
-from reverie.nets.products import multiply
+from reverie.nets.matmul import multiply
 
 SPECS = {
     "vector": Specs(

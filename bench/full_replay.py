@@ -27,10 +27,10 @@ from reverie.config.schema import RunConfig
 from reverie.core.counters import Counters
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Row, WriteBack
-from reverie.data.forecast import ExpectedRows, Forecast, forecast_buffer, known_extras
+from reverie.data.memory_forecast import ExpectedRows, Forecast, forecast_buffer, known_extras
 from reverie.data.replay import ReplayBuffer
-from reverie.runs.checkpoint import CheckpointFolder
-from reverie.training.forecast import disk_bytes
+from reverie.preflight.forecast import disk_bytes
+from reverie.store.checkpoint import CheckpointFolder
 
 ROWS = 500_000
 SPECS = Specs({"obs": ObservationSpec((64, 64, 3), "uint8", "image")}, ActionSpec("discrete", (), "int64", (17,)))

@@ -15,7 +15,7 @@ MEASURED = """
 import resource, sys, time
 from pathlib import Path
 started = time.perf_counter()
-from reverie.runs.report.write import report_run
+from reverie.report.write import report_run
 page = report_run(Path(sys.argv[1]))
 seconds = time.perf_counter() - started
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -35,7 +35,7 @@ PARTS = {
     "monitor": ("reverie.training.monitor.Monitor.write",),
     "preflight": ("reverie.runs.execute.examine_session",),
     "videos": ("reverie.runs.videos.Videos.finish",),
-    "report": ("reverie.runs.report.write.report_finished",),
+    "report": ("reverie.report.write.report_finished",),
 }
 LOOP = "reverie.training.orchestrator.Orchestrator.run"
 

@@ -44,7 +44,7 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         """State, env steps, best and final score."""
-        from reverie.runs.folder import RunFolder
+        from reverie.store.run_folder import RunFolder
 
         return RunFolder(self.path).status()
 
@@ -91,14 +91,14 @@ def compose_run(
 ) -> tuple[RunConfig, Composed]:
     """The config, and the values that it was made of, with their sources and what the user should know."""
     from reverie import backend
-    from reverie.config.build import check_episodes_end, check_sources, choose_network, choose_storage
+    from reverie.build import check_episodes_end, check_sources, choose_network, choose_storage
     from reverie.config.checks import check_config
     from reverie.config.compose import compose, require_phases
-    from reverie.config.debug import prepare_debug
+    from reverie.config.debug_mode import prepare_debug
     from reverie.config.problems import check_written
     from reverie.config.resolve import resolve_auto, set_budget
     from reverie.config.validate import load_config
-    from reverie.training.machine import is_debugged
+    from reverie.machine.memory import is_debugged
 
     words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
     composed = compose(spec, words, steps)
@@ -152,16 +152,16 @@ def _train(
     quiet: bool,
     init_from: tuple[Path, str] | None,
 ) -> Run:
-    from reverie.config.debug import debug_notes
+    from reverie.config.debug_mode import debug_notes
     from reverie.config.files import config_to_yaml
     from reverie.envs.make import make_specs
+    from reverie.preflight.report import check_start
     from reverie.runs.execute import Execution
-    from reverie.runs.folder import create_run, remove_unstarted, removed_if_unwritable
     from reverie.runs.init_from import choose_weights
-    from reverie.runs.lock import lock_run
     from reverie.runs.resume import resume_in_smaller_parts
     from reverie.runs.sources import run_name, write_sources
-    from reverie.training.preflight import check_start
+    from reverie.store.lock import lock_run
+    from reverie.store.run_folder import create_run, remove_unstarted, removed_if_unwritable
 
     config, composed = compose_run(spec, words, seed, steps)
     check_start(config, make_specs(config.env))
@@ -200,8 +200,8 @@ def resume(
     (``key=value``) and ``overrides`` change settings from here on.
     """
     from reverie.config.objects import as_words, whole_number
-    from reverie.runs.folder import RunFolder, refuse_links
     from reverie.runs.resume import resume_in_smaller_parts, resume_run
+    from reverie.store.run_folder import RunFolder, refuse_links
 
     folder = RunFolder(_locate(name, runs_dir))
     if not trust:
@@ -225,8 +225,8 @@ def verify(
 ) -> list[Verdict]:
     """Train a part of a run again and compare every bit; each segment's verdict says ``is_reproduced``."""
     from reverie.log.progress import quiet_progress
-    from reverie.runs.folder import RunFolder
     from reverie.runs.verify import verify_run
+    from reverie.store.run_folder import RunFolder
 
     folder = RunFolder(_locate(name, runs_dir))
     with trusting(trust, folder.path), quiet_progress(quiet):
@@ -301,8 +301,8 @@ def record(
     ``sample`` whether actions are drawn; without it that is as in the evaluations.
     """
     from reverie.log.progress import quiet_progress
-    from reverie.runs.folder import refuse_links
     from reverie.runs.record import Cast, choose_path, record_file
+    from reverie.store.run_folder import refuse_links
 
     run = _locate(name, runs_dir)
     path = choose_path(run / "videos", f"record-{which}", Path(out) if out else None, gif)
@@ -331,8 +331,8 @@ def foresee(
     of ``envs`` envs. What is not given is as in the run's evaluations.
     """
     from reverie.log.progress import quiet_progress
-    from reverie.runs.folder import refuse_links
     from reverie.runs.foresee import Wanted, foresee_run
+    from reverie.store.run_folder import refuse_links
 
     run = _locate(name, runs_dir)
     if out is None and not trust:
@@ -348,8 +348,8 @@ def report(*names: RunLike, runs_dir: str | Path = "runs", out: str | Path | Non
     ``out`` is another place.
     """
     from reverie.log.progress import quiet_progress
-    from reverie.runs.report.choose import choose_runs, default_out
-    from reverie.runs.report.write import report_run, report_runs
+    from reverie.report.choose import choose_runs, default_out
+    from reverie.report.write import report_run, report_runs
 
     paths = choose_runs([_name(name) for name in names] or ["@last"], Path(runs_dir))
     target = None if out is None else Path(out)
@@ -396,7 +396,7 @@ def record_data(
     quiet: bool = True,
 ) -> Path:
     """Write fresh episodes of a run's policy as a dataset, or of an env if ``random``; where it lies."""
-    from reverie.envs.catalogue import find_env_config
+    from reverie.config.catalogue import find_env_config
     from reverie.log.progress import quiet_progress
     from reverie.runs.datasets import Player
 
@@ -419,14 +419,14 @@ def describe_data(source: str, quiet: bool = True) -> dict[str, Any]:
 
 def find(name: RunLike = "@last", runs_dir: str | Path = "runs") -> Run:
     """A run by its name, a unique beginning of it, its path, ``@last``, ``@best`` or ``@best:<env>``."""
-    from reverie.runs.folder import RunFolder
+    from reverie.store.run_folder import RunFolder
 
     path = _locate(name, runs_dir)
     return Run(path, RunFolder(path).status()["state"])
 
 
 def _locate(run: RunLike, runs_dir: str | Path) -> Path:
-    from reverie.runs.folder import find_run
+    from reverie.store.run_folder import find_run
 
     return find_run(_name(run), Path(runs_dir))
 

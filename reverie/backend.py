@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
-from reverie.processor import is_half_used_by_mkl
+from reverie.machine.processor import is_half_used_by_mkl
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ def _packages() -> Iterator[Finding]:
 
 
 def _computing() -> Iterator[Finding]:
-    from reverie import backend, processor
+    from reverie import backend
+    from reverie.machine import processor
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
@@ -127,7 +128,7 @@ def _drawing() -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    from reverie.training.machine import free_memory, size_text, total_memory
+    from reverie.machine.memory import free_memory, size_text, total_memory
 
     free, total = free_memory(), total_memory()
     if free is not None and total is not None:
@@ -144,7 +145,7 @@ def _memory() -> Iterator[Finding]:
 
 
 def _disk(runs_dir: Path) -> Iterator[Finding]:
-    from reverie.training.machine import free_disk, size_text
+    from reverie.machine.memory import free_disk, size_text
 
     room = free_disk(runs_dir)
     place = next(path for path in (runs_dir.absolute(), *runs_dir.absolute().parents) if path.exists())

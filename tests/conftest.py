@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from reverie.envs import make
-from reverie.runs.report import write as reports
+from reverie.report import write as reports
 
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["REVERIE_CACHE"] = os.path.join(tempfile.gettempdir(), f"reverie-tests-{os.getuid()}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reverie.config.build import build, build_evaluator
+from reverie.build import build, build_evaluator
 from reverie.config.checks import check_config
 from reverie.config.schema import RunConfig
 from reverie.core.types import Sealed

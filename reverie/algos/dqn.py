@@ -2,7 +2,7 @@
 
 The parts of Rainbow (Hessel et al. 2018) are switches and components: ``double``, ``dueling``, ``noisy``, ``n_step``,
 the head's kind (scalar, categorical, quantile), and priorities in the buffer, which this file only reports errors to.
-With a network that remembers it learns from windows of rows: :mod:`reverie.controllers.replayed_memory`.
+With a network that remembers it learns from windows of rows: :mod:`reverie.agents.recurrent_replay`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from reverie import backend
-from reverie.controllers.exploration import epsilon_greedy
-from reverie.controllers.replayed_memory import (
+from reverie.agents.exploration import epsilon_greedy
+from reverie.agents.recurrent_replay import (
     SequenceConfig,
     check_targets,
     initial_carry,
@@ -36,7 +36,7 @@ from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Upd
 from reverie.functional.gradients import huber_gradient
 from reverie.functional.steps import Steps
 from reverie.nets.encoders import AutoNetwork
-from reverie.nets.numpy_mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
+from reverie.nets.numpy.mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
 from reverie.nets.optim import Adam, flatten
 from reverie.nets.q_heads import NoisyLinear, ScalarHead
 

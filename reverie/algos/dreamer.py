@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from reverie import backend
+from reverie.agents.latent_actor import LatentActor, LatentCritic
 from reverie.algos.dreamer_batch import Part, join, latent_noise, mean_of, prepare, weigh, write_back
 from reverie.algos.dreamer_behaviour import Behaviour
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_looks import Looks
-from reverie.controllers.latent_actor import LatentActor, LatentCritic
 from reverie.core import registry
 from reverie.core.errors import ConfigError, RunError
 from reverie.core.reads import Read, Window
@@ -45,7 +45,7 @@ from reverie.models.rssm import Latent, Observed
 from reverie.models.world_model import WorldModel
 from reverie.nets.distributions import Distribution
 from reverie.nets.laprop import step_together
-from reverie.nets.numpy_blocks import NumpyChain
+from reverie.nets.numpy.blocks import NumpyChain
 from reverie.nets.part_norms import PartNorms
 from reverie.nets.scaling import NoScale
 

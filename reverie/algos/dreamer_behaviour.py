@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from reverie import backend
+from reverie.agents.latent_actor import LatentActor, LatentCritic
 from reverie.algos.dreamer_batch import DreamNoise, Part, latent_noise
 from reverie.algos.dreamer_config import DreamerConfig
-from reverie.controllers.latent_actor import LatentActor, LatentCritic
 from reverie.core.types import is_last
 from reverie.data.rows import transitions
 from reverie.functional.returns import imagined_return, td_lambda_return

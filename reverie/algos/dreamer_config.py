@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reverie.controllers.latent_actor import ActorConfig
+from reverie.agents.latent_actor import ActorConfig
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.core.schedule import Rate, constant
 from reverie.models.world_model import WorldModel

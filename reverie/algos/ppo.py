@@ -20,8 +20,8 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from reverie import backend
-from reverie.controllers.actor_critic import ActorCriticMemory, NumpyActorCritic
-from reverie.controllers.memory_actor_critic import make_actor_critic
+from reverie.agents.actor_critic import ActorCriticMemory, NumpyActorCritic
+from reverie.agents.recurrent_actor_critic import make_actor_critic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Read, Rollout
@@ -34,7 +34,7 @@ from reverie.functional.gradients import clipped_policy_gradient, clipped_value_
 from reverie.functional.returns import gae
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
-from reverie.nets.numpy_mlp import quietly
+from reverie.nets.numpy.mlp import quietly
 from reverie.nets.optim import Adam
 
 

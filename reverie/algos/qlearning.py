@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from reverie.controllers.exploration import EpsilonGreedy
+from reverie.agents.exploration import EpsilonGreedy
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError

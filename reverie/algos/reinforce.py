@@ -15,8 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from reverie import backend
-from reverie.controllers.actor_critic import ActorCriticMemory
-from reverie.controllers.memory_actor_critic import make_actor_critic
+from reverie.agents.actor_critic import ActorCriticMemory
+from reverie.agents.recurrent_actor_critic import make_actor_critic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.reads import Episodes, Read

@@ -3,7 +3,7 @@
 Continuous actions use a squashed Gaussian. For discrete ones expectations over all actions replace samples
 (Christodoulou 2019). With images, a convolutional encoder is trained by the critics alone, on randomly shifted pictures
 (Kostrikov et al. 2021, "Image Augmentation Is All You Need"). The critics are one batched ensemble. With an encoder
-that remembers it learns from windows of rows: :mod:`reverie.controllers.replayed_memory`.
+that remembers it learns from windows of rows: :mod:`reverie.agents.recurrent_replay`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from reverie import backend
-from reverie.controllers.replayed_memory import SequenceConfig, check_targets, initial_carry, look, make_replay
-from reverie.controllers.soft_actor_critic import LOG_STD, Actor, Critics, NumpyNetworks, has_numpy_form
+from reverie.agents.recurrent_replay import SequenceConfig, check_targets, initial_carry, look, make_replay
+from reverie.agents.soft_actor_critic import LOG_STD, Actor, Critics, NumpyNetworks, has_numpy_form
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.errors import ConfigError
@@ -30,8 +30,8 @@ from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Upd
 from reverie.functional.steps import Steps
 from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation, Initialiser, Norm
-from reverie.nets.numpy_distributions import NumpySquashedGaussian
-from reverie.nets.numpy_mlp import quietly
+from reverie.nets.numpy.distributions import NumpySquashedGaussian
+from reverie.nets.numpy.mlp import quietly
 from reverie.nets.optim import Adam, flatten
 from reverie.nets.temperature import LearnedTemperature
 

@@ -169,7 +169,7 @@ def _read_side(name: str, runs_dir: Path) -> Tree:
         from reverie.config.resolve import resolve_numbers
 
         return resolve_numbers(compose(name).tree)
-    from reverie.runs.folder import find_run
+    from reverie.store.run_folder import find_run
 
     run = find_run(name, runs_dir)
     tree = read_tree(run / "config.yaml")

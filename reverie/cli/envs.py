@@ -16,7 +16,7 @@ from reverie.cli.options import Json
 from reverie.core.wording import count
 
 if TYPE_CHECKING:
-    from reverie.envs.catalogue import EnvEntry
+    from reverie.config.catalogue import EnvEntry
     from reverie.envs.check import Finding
 
 app = typer.Typer(no_args_is_help=True, help="List environments, or check one of your own.")
@@ -28,7 +28,7 @@ def list_command(
     as_json: Json = False,
 ) -> None:
     """List presets and registered Gymnasium ids."""
-    from reverie.envs.catalogue import list_envs
+    from reverie.config.catalogue import list_envs
 
     entries = list_envs(filter)
     if as_json:
@@ -49,7 +49,7 @@ def check_command(
     as_json: Json = False,
 ) -> None:
     """Look for the usual mistakes in an environment. Ends with code 1 if there is an error."""
-    from reverie.envs.catalogue import find_env_config
+    from reverie.config.catalogue import find_env_config
     from reverie.envs.check import check_env
     from reverie.log.progress import quiet_progress
 

@@ -106,11 +106,11 @@ def _find_env(target: str, overrides: Sequence[str], random: bool, runs_dir: Pat
     """The env that is meant, or None if a run is; a name that is exactly an env's is no beginning of a run's."""
     import gymnasium as gym
 
+    from reverie.config.catalogue import find_env_config
     from reverie.config.presets import env_names
     from reverie.core.errors import ConfigError, nearest
-    from reverie.envs.catalogue import find_env_config
     from reverie.envs.make import is_dotted, register_own_envs
-    from reverie.runs.folder import list_runs
+    from reverie.store.run_folder import list_runs
 
     register_own_envs()
     is_run = target.startswith("@") or (Path(target) / "config.yaml").exists()
@@ -125,7 +125,7 @@ def _find_env(target: str, overrides: Sequence[str], random: bool, runs_dir: Pat
 
 
 def _find_run(name: str, runs_dir: Path, trust: bool) -> Path:
-    from reverie.runs.folder import find_run, refuse_links
+    from reverie.store.run_folder import find_run, refuse_links
 
     run = find_run(name, runs_dir)
     if not trust:
@@ -152,7 +152,7 @@ def _play_by_hand(env: EnvConfig, keys: str, seed: int, episodes: int | None, fp
 
 def _show(cast: Cast, episodes: int, fps: float | None) -> None:
     from reverie.log.window import open_window
-    from reverie.runs.film import film
+    from reverie.runs.watch import film
 
     scene = cast.scene(episodes, fps, max_frames=10**9)
     takes = film(cast.actor, scene, lambda speed: open_window(cast.title, speed), quiet=True)

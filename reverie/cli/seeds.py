@@ -19,7 +19,7 @@ import typer
 from reverie.cli.channel import Child, Result
 from reverie.cli.train import print_result
 from reverie.core.wording import count
-from reverie.runs.folder import RunFolder
+from reverie.store.run_folder import RunFolder
 from reverie.training.interrupt import StopRequest, catch_signals
 
 POLL_SECONDS = 0.1

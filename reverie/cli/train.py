@@ -110,8 +110,8 @@ def _resume(name: str, order: Order, seeds: list[int], trust: bool) -> None:
     """``reverie resume``, after a look that the run is the one described."""
     from reverie import api
     from reverie.core.errors import ConfigError
-    from reverie.runs.folder import RunFolder, find_run
     from reverie.runs.resume import check_same_run
+    from reverie.store.run_folder import RunFolder, find_run
 
     if len(seeds) > 1 or order.init_from is not None:
         raise ConfigError("--resume goes on with one run, as it is.", "Leave out --init-from and further seeds.")
@@ -126,8 +126,8 @@ def _resume(name: str, order: Order, seeds: list[int], trust: bool) -> None:
 def _train_many(order: Order, seeds: list[int], jobs: int) -> None:
     """A process per seed: a crash of one leaves the others alone, and each run is what it would be by itself."""
     from reverie.api import make_config
+    from reverie.build import check_agent
     from reverie.cli.seeds import SeedRuns
-    from reverie.config.build import check_agent
     from reverie.core.errors import TrainingError
 
     check_agent(make_config(order.spec, order.words, seeds[0], order.steps))  # complain once, before anything starts
@@ -156,10 +156,10 @@ def _command(order: Order) -> list[str]:
 def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int | None, as_json: bool) -> None:
     """One plan per seed; as JSON a single one is an object and several are a list, like the results of training."""
     from reverie.api import compose_run
-    from reverie.config.build import check_agent
+    from reverie.build import check_agent
     from reverie.envs.make import make_specs
-    from reverie.training.plan import make_plan, plan_lines
-    from reverie.training.preflight import examine_config, report_lines, to_json
+    from reverie.preflight.plan import make_plan, plan_lines
+    from reverie.preflight.report import examine_config, report_lines, to_json
 
     plans, texts = [], []
     for seed in seeds:
@@ -181,7 +181,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
 
 def _result_line(result: dict[str, Any]) -> str:
-    from reverie.log.rules import format_number
+    from reverie.log.metric_styles import format_number
 
     scores = {word: result.get(f"{word}_score") for word in ("best", "final")}
     told = "".join(f"  {word} {format_number(score, 1)}" for word, score in scores.items() if score is not None)

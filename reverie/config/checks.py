@@ -13,13 +13,13 @@ from reverie.config.data_checks import check_order_of_data, in_order
 from reverie.config.fields import networks_of
 from reverie.config.hook_checks import Findings, check_hook, check_interval, check_waits, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
+from reverie.config.phases import Phase
 from reverie.config.schema import RunConfig
 from reverie.config.tree import leaves
 from reverie.config.validate import Problem, ProblemsError, source_of
 from reverie.core import registry
 from reverie.core.errors import ConfigError, nearest
 from reverie.core.wording import count
-from reverie.training.phases import Phase
 
 DURATIONS = ("duration_steps", "duration_updates", "duration_cycles")
 KEPT = ("algorithm", "buffer", "normaliser", "episodes")

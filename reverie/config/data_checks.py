@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
 from reverie.config.hook_checks import INTERVALS, Findings, has_hook, has_update
+from reverie.config.phases import Hook, Phase
 from reverie.config.schema import RunConfig
 from reverie.core import registry
-from reverie.training.phases import Hook, Phase
 
 
 def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None] | None = None) -> Findings:

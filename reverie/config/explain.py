@@ -12,13 +12,13 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from reverie.config.fields import Shape, component_config, default_of, field_shape
+from reverie.config.phases import Hook
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree, get, glob, join_path, leaves
 from reverie.core import registry
 from reverie.core.config import ComponentConfig, Config
 from reverie.core.errors import ConfigError, nearest
 from reverie.core.schedule import Schedule
-from reverie.training.phases import Hook
 
 REQUIRED = "(required)"
 ABSENT = "(absent)"

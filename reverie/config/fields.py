@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
+from reverie.config.phases import Hook
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.core.errors import ConfigError
-from reverie.training.phases import Hook
 
 
 @dataclass(frozen=True)

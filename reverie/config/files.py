@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reverie import documents
 from reverie.config.migrate import migrate
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Tree
 from reverie.config.validate import load_config
 from reverie.config.yaml_text import dump_yaml, load_yaml
 from reverie.core.errors import ConfigError
+from reverie.store import documents
 
 
 def config_to_tree(config: RunConfig) -> Tree:

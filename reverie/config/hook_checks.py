@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reverie.config.phases import Hook, Phase
 from reverie.core.errors import nearest
-from reverie.training.phases import Hook, Phase
 
 Findings = Iterator[tuple[str, str, str]]
 """Dotted key, what is wrong, how to put it right."""

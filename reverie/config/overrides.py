@@ -7,12 +7,12 @@ from typing import Any
 
 from reverie.config.fields import default_of, field_shape
 from reverie.config.files import config_to_tree
+from reverie.config.phases import Phase
 from reverie.config.schema import RunConfig
 from reverie.config.tree import put, split_path
 from reverie.config.validate import load_config
 from reverie.core.errors import nearest
 from reverie.envs.config import EnvConfig
-from reverie.training.phases import Phase
 
 ALLOWED = "Allowed are env.* (but num_envs) and plain numbers and switches of algorithm.*"
 

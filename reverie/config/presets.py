@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reverie import documents
 from reverie.config.tree import Tree
 from reverie.config.yaml_text import load_yaml
 from reverie.core import registry
 from reverie.core.errors import ConfigError, nearest
+from reverie.store import documents
 
 PACKAGE_PRESETS = Path(__file__).parent.parent / "presets"
 SPEC_FOLDERS = ("env", "algo")

@@ -12,6 +12,7 @@ from typing import Any
 
 from reverie.config.fields import fill_defaults
 from reverie.config.hook_checks import has_hook, has_update
+from reverie.config.phases import Phase, flatten_phases
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree, join_path, leaves, put
 from reverie.config.validate import load_config, load_part
@@ -20,7 +21,6 @@ from reverie.core.counters import Budget
 from reverie.core.errors import ConfigError
 from reverie.core.schedule import LINEAR, expand_linear
 from reverie.envs.config import EnvConfig
-from reverie.training.phases import Phase, flatten_phases
 
 LOG_LINES = 200
 """How many lines of metrics a run writes unless it says otherwise."""

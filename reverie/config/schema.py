@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from reverie.config.monitor import MonitorConfig
+from reverie.config.phases import Phase
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.data.normaliser import NormaliserConfig
 from reverie.envs.config import EnvConfig
-from reverie.log.rules import MetricRule
+from reverie.log.metric_styles import MetricRule
 from reverie.log.wandb import WandbConfig
-from reverie.training.phases import Phase
-from reverie.training.rules import MonitorConfig
 
 SCHEMA_VERSION = 4
 

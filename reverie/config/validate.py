@@ -17,12 +17,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from reverie.config.fields import Shape, component_config, field_shape, fill_defaults
+from reverie.config.phases import Hook
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree, get, join_path, leaves
 from reverie.core import registry
 from reverie.core.config import Config
 from reverie.core.errors import ConfigError, did_you_mean, nearest
-from reverie.training.phases import Hook
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 _BAD = object()

@@ -18,7 +18,7 @@ import yaml
 
 from reverie.config.tree import is_schedule
 from reverie.core.errors import ConfigError
-from reverie.documents import DEEPEST, LONGEST_NUMBER
+from reverie.store.documents import DEEPEST, LONGEST_NUMBER
 
 _INT = re.compile(r"^[-+]?[0-9][0-9_]*$")
 _FLOAT = re.compile(

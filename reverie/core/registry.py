@@ -44,13 +44,13 @@ _TABLE: dict[str, dict[str, str]] = {
         "rollout": "reverie.data.rollout.RolloutBuffer",
     },
     "controller": {
-        "random": "reverie.controllers.random.RandomController",
+        "random": "reverie.agents.random.RandomController",
     },
     "exploration": {
-        "epsilon": "reverie.controllers.exploration.EpsilonGreedy",
-        "softmax": "reverie.controllers.exploration.Softmax",
-        "thompson": "reverie.controllers.exploration.Thompson",
-        "ucb": "reverie.controllers.exploration.UpperConfidence",
+        "epsilon": "reverie.agents.exploration.EpsilonGreedy",
+        "softmax": "reverie.agents.exploration.Softmax",
+        "thompson": "reverie.agents.exploration.Thompson",
+        "ucb": "reverie.agents.exploration.UpperConfidence",
     },
     "logger": {
         "csv": "reverie.log.csv.CsvSink",

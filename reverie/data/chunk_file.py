@@ -12,9 +12,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from reverie import documents
 from reverie.core.errors import RunError
 from reverie.core.types import Array
+from reverie.store import documents
 
 _LENGTH_BYTES = 8
 _LARGEST_TABLE = 1 << 20

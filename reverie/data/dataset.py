@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from reverie import documents
 from reverie.core.errors import RunError
 from reverie.core.specs import Specs
 from reverie.core.types import Row, Sealed
 from reverie.data.episodes import EpisodeCutter, concatenate, total_return
 from reverie.data.rows import newest_frame, stack_frames
-from reverie.runs.storage import SealedStore, write_bytes
+from reverie.store import documents
+from reverie.store.trees import SealedStore, write_bytes
 
 FORMAT = 1
 DESCRIPTION = "dataset.json"

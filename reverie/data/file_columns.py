@@ -2,7 +2,7 @@
 
 A full chunk is written at once and never again: as the file that checkpoints refer to, so they have nothing to copy.
 A chunk that the ring drops before any checkpoint has seen it is deleted here, the others when their last checkpoint
-goes (:meth:`reverie.runs.checkpoint.CheckpointFolder.tidy`).
+goes (:meth:`reverie.store.checkpoint.CheckpointFolder.tidy`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_OPEN = 256
 
 
 class ChunkStore(Protocol):
-    """Where chunks are written: :class:`reverie.runs.storage.SealedStore`."""
+    """Where chunks are written: :class:`reverie.store.trees.SealedStore`."""
 
     def holds(self, sealed: Sealed) -> bool: ...
 

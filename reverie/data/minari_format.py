@@ -17,11 +17,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from reverie import documents
 from reverie.core.errors import ConfigError, RunError
 from reverie.core.specs import ActionSpec, Specs, read_specs
 from reverie.core.types import ARRIVING, Array, Row
 from reverie.envs.episode import make_action_map
+from reverie.store import documents
 
 OWN = "reverie"
 """The name under which infos hold our own columns."""

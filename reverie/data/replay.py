@@ -29,7 +29,7 @@ from reverie.data.annotations import AnnotationColumns
 from reverie.data.columns import ObservedColumns
 from reverie.data.episodes import lay_in_lanes
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore
-from reverie.data.forecast import ExpectedRows, Forecast
+from reverie.data.memory_forecast import ExpectedRows, Forecast
 from reverie.data.rows import row_bytes
 from reverie.data.sampler import Draw, Sampler, UniformSampler
 from reverie.data.spans import Span, find_extent, has_legal
@@ -231,7 +231,7 @@ class ReplayBuffer:
 
     @staticmethod
     def forecast(config: Config, expected: ExpectedRows) -> Forecast:
-        """What it takes when full: see :mod:`reverie.data.forecast`."""
+        """What it takes when full: see :mod:`reverie.data.memory_forecast`."""
         specs, num_envs, extras, annotations, _ = expected
         chunk_steps, num_chunks = _chunks(config, num_envs)
         chunk_rows = chunk_steps * num_envs

@@ -19,7 +19,7 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Episodes, Read, Rollout
 from reverie.core.types import CARRY, Array, Row, State, WriteBack, is_last
-from reverie.data.forecast import ExpectedRows, Forecast
+from reverie.data.memory_forecast import ExpectedRows, Forecast
 from reverie.data.rows import row_bytes, stack_rows
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class RolloutBuffer:
 
     @staticmethod
     def forecast(config: Config, expected: ExpectedRows) -> Forecast:
-        """What is kept between two reads, and once more while it is put together: see :mod:`reverie.data.forecast`."""
+        """Memory between two reads, plus one copy while a batch is assembled."""
         carry = sum(array.nbytes // len(array) for key, array in expected.extras.items() if key.startswith(CARRY))
         others = {key: array for key, array in expected.extras.items() if not key.startswith(CARRY)}
         rows = 2 * expected.rollout_rows * (row_bytes(expected.specs, others) + np.dtype(bool).itemsize)

@@ -21,11 +21,11 @@ from typing import Any, Literal, get_args
 
 import gymnasium as gym
 
-from reverie import documents
 from reverie.core import registry
 from reverie.envs.accelerators import LONG_EPISODE, ChainState, find_accelerator
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import find_spec, is_dotted
+from reverie.store import documents
 
 Kind = Literal["exact", "statistical"]
 Method = Literal["replay", "replay+state", "arrays", "none", "unchecked"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reverie.core.counters import Budget
-from reverie.log.rules import Rules, Style
+from reverie.log.metric_styles import Rules, Style
 from reverie.log.sparkline import Trend
 
 MOST_TRACKED = 300

@@ -15,9 +15,9 @@ from typing import Any, TextIO
 from reverie.core.counters import Budget
 from reverie.log.board import Board
 from reverie.log.live import LiveTable, Screen
+from reverie.log.metric_styles import Rules
 from reverie.log.plain import PlainRows
 from reverie.log.progress import Task, is_watched
-from reverie.log.rules import Rules
 from reverie.log.sinks import ALERTS, read_jsonl
 
 PLAIN_WIDTH = 80

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from reverie.core.counters import Budget
-from reverie.log.rules import Rules
+from reverie.log.metric_styles import Rules
 
 ROWS = 20
 COLUMNS = {

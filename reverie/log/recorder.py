@@ -17,7 +17,7 @@ import numpy as np
 
 from reverie.core.counters import Counters
 from reverie.core.types import State
-from reverie.log.machine import Meter
+from reverie.machine.usage import Meter
 
 MOST_PENDING = 1000
 """A line is also written when a metric has this many values, as in long phases without env steps."""

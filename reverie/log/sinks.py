@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from reverie import documents
 from reverie.core.errors import RunError
+from reverie.store import documents
 
 ALERTS = ("alerts", "machine_alerts")
 KINDS = ("metrics", "scores", "machine", *ALERTS)

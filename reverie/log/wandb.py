@@ -16,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from reverie import documents
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.log.loggers import RunInfo
 from reverie.log.media import encode_gif
 from reverie.log.sinks import ALERTS
+from reverie.store import documents
 
 ID_FILE = "wandb_id.txt"
 NOT_CURVES = ("phase", "time")

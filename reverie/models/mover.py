@@ -15,8 +15,8 @@ from torch import Tensor
 
 from reverie.nets.blocks import inverse_size
 from reverie.nets.choices import Chosen, Features, pick, pickable
+from reverie.nets.matmul import add_product, affine
 from reverie.nets.precision import rounded
-from reverie.nets.products import add_product, affine
 
 if TYPE_CHECKING:
     from reverie.models.rssm import RSSM

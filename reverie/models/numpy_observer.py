@@ -11,8 +11,8 @@ from reverie import backend
 from reverie.core.types import Array, Row
 from reverie.models.rssm import RSSM
 from reverie.models.world_model import Encoder, WorldModel
-from reverie.nets.numpy_blocks import NumpyBlockGRU, NumpyChain, NumpyDense, NumpyLinear, normed_silu, view
-from reverie.nets.numpy_mlp import NumpyInput
+from reverie.nets.numpy.blocks import NumpyBlockGRU, NumpyChain, NumpyDense, NumpyLinear, normed_silu, view
+from reverie.nets.numpy.mlp import NumpyInput
 
 
 class Seen(NamedTuple):

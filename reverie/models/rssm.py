@@ -33,8 +33,8 @@ from reverie.models.mover import Mover
 from reverie.models.scan import Inputs, StepWeights, follow
 from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
 from reverie.nets.choices import Chosen, Features
+from reverie.nets.matmul import linear
 from reverie.nets.precision import in_precision
-from reverie.nets.products import linear
 
 Policy = Callable[[Any, int], Tensor]
 """From :data:`Features` (N, F) and the number of the step to actions; where gradients flow, from tensors."""

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from reverie.functional.categorical import draw_one_hot
 from reverie.nets.blocks import NORM_EPSILON
+from reverie.nets.matmul import add_product, affine, dense, multiply
 from reverie.nets.precision import rounded
-from reverie.nets.products import add_product, affine, dense, multiply
 
 
 class StepWeights(NamedTuple):

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reverie.nets.choices import Features, Linear
+from reverie.nets.matmul import linear
 from reverie.nets.precision import widened
-from reverie.nets.products import linear
 
 NORM_EPSILON = 1e-4
 _TRUNCATION = 1.1368

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reverie.nets import products
+from reverie.nets import matmul as products
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from reverie.nets.products import Linear
+from reverie.nets.matmul import Linear
 
 Activation = Literal["tanh", "relu", "gelu", "silu", "elu"]
 Norm = Literal["none", "layer", "rms"]

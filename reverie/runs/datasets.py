@@ -26,10 +26,10 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs, make_vector
 from reverie.log.progress import progress
 from reverie.policy import Policy
-from reverie.runs.checkpoint import Checkpoint
-from reverie.runs.folder import RunFolder
 from reverie.runs.policies import load_any_policy
 from reverie.runs.resume import choose_checkpoint
+from reverie.store.checkpoint import Checkpoint
+from reverie.store.run_folder import RunFolder
 from reverie.training.evaluator import check_time_limit, with_limit
 
 MOST_ENVS = 8

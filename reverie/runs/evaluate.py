@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reverie.config.build import make_evaluator
+from reverie.build import make_evaluator
 from reverie.config.schema import EvaluateConfig
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError

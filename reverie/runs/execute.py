@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-from reverie.config.build import build, build_evaluator, check_data
+from reverie.build import build, build_evaluator, check_data
 from reverie.config.files import config_to_tree
 from reverie.config.hook_checks import has_hook, has_update
+from reverie.config.phases import flatten_phases
 from reverie.config.resolve import budget_of, exceeds_budget, steps_text
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
@@ -18,28 +19,27 @@ from reverie.envs.snapshot import cached_verdict
 from reverie.envs.verdicts import SnapshotVerdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
+from reverie.log.metric_styles import Rules
 from reverie.log.progress import progress, quiet_progress, shown_in
-from reverie.log.rules import Rules
 from reverie.log.sinks import JsonlSink, cut_back
 from reverie.log.webhook import make_webhook
-from reverie.runs.checkpoint import Checkpoint
+from reverie.machine.memory import is_debugged
+from reverie.preflight.report import examine_session, report_lines
+from reverie.report import write as reports
 from reverie.runs.checkpointer import Checkpointer
-from reverie.runs.folder import RunFolder
-from reverie.runs.foresight import Foresight
+from reverie.runs.foresight_files import Foresight
 from reverie.runs.hints import resume_command, twice_the_budget
 from reverie.runs.init_from import load_initial_weights
 from reverie.runs.pictures import Pictures
 from reverie.runs.policies import PolicyShelf
-from reverie.runs.report import write as reports
-from reverie.runs.storage import explain_write_errors, write_tree
 from reverie.runs.videos import Videos
+from reverie.store.checkpoint import Checkpoint
+from reverie.store.run_folder import RunFolder
+from reverie.store.trees import explain_write_errors, write_tree
 from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck
 from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
-from reverie.training.machine import is_debugged
 from reverie.training.orchestrator import CyclePart, Orchestrator
-from reverie.training.phases import flatten_phases
-from reverie.training.preflight import examine_session, report_lines
 from reverie.training.session import Session
 
 FAILED_BATCH = "failed_batch"
@@ -266,7 +266,7 @@ def make_orchestrator(
     """The loop that the config asks for, plain or of a debug run."""
     if not session.config.debug:
         return Orchestrator(session, evaluator, parts, should_stop)
-    from reverie.training.debug import DebugOrchestrator
+    from reverie.runs.debug import DebugOrchestrator
 
     return DebugOrchestrator(session, evaluator, parts, should_stop, run)
 

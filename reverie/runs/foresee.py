@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reverie.config.build import build_evaluator
+from reverie.build import build_evaluator
 from reverie.config.files import read_config
 from reverie.config.schema import ForesightConfig
 from reverie.core.counters import Counters
 from reverie.core.errors import RunError
-from reverie.runs.folder import FORESIGHT, FORESIGHT_NUMBERS
-from reverie.runs.foresight import to_json, write_look
+from reverie.runs.foresight_files import to_json, write_look
 from reverie.runs.policies import load_any_policy
+from reverie.store.run_folder import FORESIGHT, FORESIGHT_NUMBERS
 
 
 @dataclass(frozen=True)

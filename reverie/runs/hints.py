@@ -8,8 +8,8 @@ from reverie.config.schema import RunConfig
 from reverie.config.tree import get, join_path, leaves
 from reverie.log.loggers import sends_elsewhere
 from reverie.log.webhook import is_own
-from reverie.runs.folder import RunFolder
 from reverie.runs.trust import foreign_names, is_made_here
+from reverie.store.run_folder import RunFolder
 
 
 def resume_command(folder: RunFolder, config: RunConfig) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from reverie.core.errors import RunError
 from reverie.core.types import State
 from reverie.log.sinks import read_jsonl
-from reverie.runs.checkpoint import Checkpoint, position
+from reverie.store.checkpoint import Checkpoint, position
 
 BEGINNING: list[int] = []
 """The place before every checkpoint; sorts before all of theirs."""

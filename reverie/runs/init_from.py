@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from reverie.config.build import build
+from reverie.build import build
 from reverie.config.schema import RunConfig
 from reverie.core.contracts import Algorithm
 from reverie.core.errors import RunError
 from reverie.core.types import Array, State
 from reverie.policy import read_bundle
 from reverie.runs.policies import policy_folder
-from reverie.runs.storage import read_tree, write_tree
+from reverie.store.trees import read_tree, write_tree
 
 FILE = "initial"
 LISTED = 12

@@ -15,9 +15,9 @@ import numpy as np
 from reverie.config.resolve import budget_of
 from reverie.config.schema import RunConfig
 from reverie.core.types import Array, State
+from reverie.foresight.figures import draw_curve
 from reverie.log.sinks import read_jsonl
-from reverie.runs.figures import draw_curve
-from reverie.runs.folder import RunFolder
+from reverie.store.run_folder import RunFolder
 from reverie.training.session import Session
 
 MOST_HISTOGRAMS = 40

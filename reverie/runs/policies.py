@@ -15,8 +15,8 @@ from reverie.core.errors import ReverieError, RunError
 from reverie.core.types import State
 from reverie.envs.config import EnvConfig
 from reverie.policy import Policy
-from reverie.runs.folder import RunFolder
-from reverie.runs.storage import delete_any, read_tree
+from reverie.store.run_folder import RunFolder
+from reverie.store.trees import delete_any, read_tree
 from reverie.training.session import Session
 
 POLICY_NAME = re.compile(r"best-(\d+)(?:-(\d+))?|final")
@@ -176,9 +176,9 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
         return load_policy(run, which)
     if not which[:1].isdigit():
         raise RunError(f"There is no policy '{which}'.", "Take best, final or the env steps of a checkpoint.")
-    from reverie.config.build import build_policy
+    from reverie.build import build_policy
     from reverie.config.files import read_config
-    from reverie.runs.checkpoint import CheckpointFolder
+    from reverie.store.checkpoint import CheckpointFolder
 
     checkpoint = CheckpointFolder(run).find(which)
     checkpoint.check()

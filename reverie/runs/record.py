@@ -11,8 +11,8 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs
 from reverie.log.frames import VideoError
 from reverie.log.video import ENDINGS, is_installed, open_video
-from reverie.runs.film import Actor, PolicyActor, RandomActor, Scene, Take, film
 from reverie.runs.policies import load_any_policy
+from reverie.runs.watch import Actor, PolicyActor, RandomActor, Scene, Take, film
 
 MOST_FRAMES = {".mp4": 20_000, ".gif": 600}
 """Where a video ends unless told otherwise: GIFs become large, and their frames wait in memory."""

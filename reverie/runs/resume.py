@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from reverie.config.build import choose_network, choose_storage
+from reverie.build import choose_network, choose_storage
 from reverie.config.checks import check_config
 from reverie.config.compose import Composed, interpolate, override_assignments
 from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree, config_to_yaml, read_config
+from reverie.config.phases import Phase, flatten_phases
 from reverie.config.resolve import resolve_auto, set_budget
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide
@@ -22,16 +23,15 @@ from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import OutOfMemoryError, RunError
 from reverie.core.wording import count
-from reverie.processor import BLAS_KERNELS
-from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
+from reverie.machine.processor import BLAS_KERNELS
 from reverie.runs.execute import Execution
-from reverie.runs.folder import RunFolder, machine, versions, write_text
 from reverie.runs.hints import spent_schedules
 from reverie.runs.history import BEGINNING, Goal, read_history
-from reverie.runs.lock import lock_run
 from reverie.runs.policies import PolicyShelf
-from reverie.runs.trust import sign_config
-from reverie.training.phases import Phase, flatten_phases
+from reverie.store.checkpoint import Checkpoint, CheckpointFolder
+from reverie.store.lock import lock_run
+from reverie.store.run_folder import RunFolder, machine, versions, write_text
+from reverie.store.signature import sign_config
 
 MOST_MICROBATCHES = 64
 KEEP_EXACT = (

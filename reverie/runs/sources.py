@@ -16,7 +16,7 @@ from reverie.config.schema import RunConfig
 from reverie.config.tree import get, join_path, leaves, split_path
 from reverie.config.typed import TYPED
 from reverie.config.validate import source_of
-from reverie.runs.folder import write_json
+from reverie.store.run_folder import write_json
 
 BUDGET = "--steps"
 CHOSEN = (*TYPED, "preset ")

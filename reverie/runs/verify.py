@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reverie import documents
-from reverie.config.build import build, build_evaluator
+from reverie.build import build, build_evaluator
 from reverie.config.files import read_config
 from reverie.config.resolve import budget_of
 from reverie.config.schema import RunConfig
@@ -28,15 +27,16 @@ from reverie.core.types import Sealed, State
 from reverie.envs.snapshot import cached_verdict
 from reverie.log.progress import Task, progress, quiet_progress
 from reverie.log.sinks import JsonlSink
-from reverie.runs.checkpoint import Checkpoint, CheckpointFolder
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.execute import load_checkpoint, make_orchestrator
-from reverie.runs.folder import RunFolder, machine, versions
 from reverie.runs.history import Goal, Resumption, changes_between, config_path_before, read_history
 from reverie.runs.init_from import load_initial_weights
-from reverie.runs.lock import share_run
 from reverie.runs.policies import PolicyShelf
-from reverie.runs.repository import CodeVersion
+from reverie.store import documents
+from reverie.store.checkpoint import Checkpoint, CheckpointFolder
+from reverie.store.lock import share_run
+from reverie.store.repository import CodeVersion
+from reverie.store.run_folder import RunFolder, machine, versions
 from reverie.training.orchestrator import CyclePart
 from reverie.training.session import Session
 

@@ -24,10 +24,10 @@ from reverie.log.media import FrameSink, Preview
 from reverie.log.sinks import read_jsonl
 from reverie.log.video import open_video
 from reverie.policy import Policy
-from reverie.runs.film import PolicyActor, Scene, film
-from reverie.runs.folder import RunFolder, read_json, write_json
 from reverie.runs.pictures import has_viewers
 from reverie.runs.policies import PolicyShelf, load_policy
+from reverie.runs.watch import PolicyActor, Scene, film
+from reverie.store.run_folder import RunFolder, read_json, write_json
 from reverie.training.evaluator import EvaluationStopped, StopCheck, never
 from reverie.training.session import Session
 

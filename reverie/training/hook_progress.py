@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reverie.config.phases import Hook
 from reverie.core.counters import Counters
-from reverie.training.phases import Hook
 
 INTERVALS = {"env_steps": "every_steps", "updates": "every_updates", "cycles": "every_cycles"}
 """The counters that a hook may wait for, and the setting that says so."""

@@ -11,10 +11,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from reverie.config.monitor import MonitorConfig
 from reverie.core.types import State
 from reverie.log.recorder import Recorder
-from reverie.training.machine import size_text, total_memory
-from reverie.training.rules import RULES, MonitorConfig, Rule, Task, Watch
+from reverie.machine.memory import size_text, total_memory
+from reverie.training.monitor_rules import RULES, Rule, Task, Watch
 
 
 class Monitor:

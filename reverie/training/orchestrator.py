@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from reverie.config.phases import Hook
 from reverie.core.errors import TooFewRowsError, TrainingError
 from reverie.core.types import Batch, Update
 from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck, never, summarise
 from reverie.training.failures import UpdateCall, check_finite, explain_failure
-from reverie.training.phases import Hook
 from reverie.training.scheduler import Step, StepKind
 from reverie.training.session import Session
 from reverie.training.validation import held_out_means

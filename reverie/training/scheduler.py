@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from reverie.config.phases import Hook, Phase, Until, flatten_phases
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
 from reverie.training.hook_progress import HookProgress, Pace, hook_keys, interval_of
-from reverie.training.phases import Hook, Phase, Until, flatten_phases
 
 
 class StepKind(StrEnum):

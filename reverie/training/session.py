@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reverie.config.phases import Phase
 from reverie.config.schema import RunConfig
 from reverie.core.contracts import Algorithm, Buffer, Controller, Stateful, Vector
 from reverie.core.counters import Counters
@@ -14,18 +15,15 @@ from reverie.data.normaliser import Normaliser
 from reverie.envs.config import EnvConfig
 from reverie.log.recorder import Recorder
 from reverie.policy import Policy
+from reverie.store.checkpoint import ADDED_LATER
 from reverie.training.collector import Collector
 from reverie.training.monitor import Monitor
-from reverie.training.phases import Phase
 from reverie.training.scheduler import Scheduler
-
-ADDED_LATER = ("monitor",)
-"""Parts that older checkpoints lack; they start afresh."""
 
 
 @dataclass
 class Factories:
-    """How to make parts anew in the middle of a run; filled in by :mod:`reverie.config.build`."""
+    """How to make parts anew in the middle of a run; filled in by :mod:`reverie.build`."""
 
     vector: Callable[[EnvConfig, str], Vector]
     algorithm: Callable[[], Algorithm]

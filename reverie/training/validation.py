@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from reverie.config.phases import Phase
 from reverie.core.errors import TrainingError
 from reverie.core.rng import make_generator
-from reverie.training.phases import Phase
 from reverie.training.session import Session
 
 

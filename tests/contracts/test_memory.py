@@ -14,7 +14,7 @@ import torch
 
 from reverie.algos.ppo import PPO, PPOConfig
 from reverie.api import make_config
-from reverie.config.build import build, build_evaluator
+from reverie.build import build, build_evaluator
 from reverie.core import registry
 from reverie.core.reads import Rollout
 from reverie.core.rng import make_generator

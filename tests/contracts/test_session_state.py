@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from reverie.api import make_config
-from reverie.config.build import build, build_evaluator
+from reverie.build import build, build_evaluator
 from reverie.core.counters import Counters
 from reverie.data.replay import ReplayBuffer
-from reverie.runs.storage import SealedStore, read_tree, write_tree
+from reverie.store.trees import SealedStore, read_tree, write_tree
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
 from tests.contracts.reachable import reachable

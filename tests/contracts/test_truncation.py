@@ -12,7 +12,7 @@ import torch
 
 from reverie import backend
 from reverie.api import make_config
-from reverie.config.build import build, build_evaluator
+from reverie.build import build, build_evaluator
 from reverie.core import registry
 from reverie.core.types import Array
 from reverie.training.orchestrator import Orchestrator

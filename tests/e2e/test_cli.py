@@ -17,8 +17,8 @@ import pytest
 from reverie import api
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
-from reverie.runs.lock import lock_run
 from reverie.runs.policies import PolicyShelf
+from reverie.store.lock import lock_run
 from tests.e2e.conftest import BARE, SMALL, Command, type_elsewhere
 
 STEPS = ("--steps", "600")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from reverie import api
-from reverie.runs.folder import RunFolder
 from reverie.runs.verify import verify_run
+from reverie.store.run_folder import RunFolder
 from tests.e2e.conftest import Command
 
 SMALL = (

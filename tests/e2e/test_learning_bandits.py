@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reverie.api import make_config
-from reverie.config.build import build, build_evaluator
+from reverie.build import build, build_evaluator
 from reverie.core.types import Array
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from reverie import api
+from reverie.foresight.figures import draw_curve
 from reverie.log.media import LONGEST_SIDE, MOST_FRAMES
 from reverie.runs import pictures
-from reverie.runs.figures import draw_curve
 
 WORDS = (
     "phases.0.hooks.0.collect.rows=64", "phases.0.hooks.2.evaluate.every_steps=128", "log.every_steps=64",

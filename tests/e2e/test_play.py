@@ -16,7 +16,7 @@ from reverie.core.errors import ReverieError
 from reverie.core.rng import derive_seed
 from reverie.core.types import Array
 from reverie.log.video import ViewerLeft
-from reverie.runs.checkpoint import CheckpointFolder
+from reverie.store.checkpoint import CheckpointFolder
 from tests.e2e.conftest import Command
 from tests.videos import read_mp4
 

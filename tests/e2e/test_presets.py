@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reverie.api import make_config
-from reverie.config.build import build
+from reverie.build import build
 from reverie.envs.make import find_spec
 from tests.unit.config.test_presets import SPECS
 

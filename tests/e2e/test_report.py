@@ -12,10 +12,10 @@ import pytest
 
 from reverie import api
 from reverie.core.errors import TrainingError
+from reverie.report import write as reports
+from reverie.report.gather import gather
+from reverie.report.wording import score
 from reverie.runs.policies import PolicyShelf
-from reverie.runs.report import write as reports
-from reverie.runs.report.gather import gather
-from reverie.runs.report.wording import score
 from tests.browser import Browser, open_browser
 from tests.e2e.conftest import SMALL, Command
 from tests.run_folders import write_lines, write_run

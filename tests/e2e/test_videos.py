@@ -18,8 +18,8 @@ from reverie.core.rng import derive_seed
 from reverie.envs.render import can_draw
 from reverie.log.frames import VideoError
 from reverie.runs import videos
-from reverie.runs.checkpoint import CheckpointFolder
 from reverie.runs.policies import PolicyShelf
+from reverie.store.checkpoint import CheckpointFolder
 from reverie.training.session import Session
 from tests.e2e.test_api import TINY
 from tests.e2e.test_reproducible import contents

@@ -47,7 +47,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_every_file_that_is_not_code(wheel: Path) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     data = {path for path in (ROOT / "reverie").rglob("*") if path.suffix not in ("", ".py", ".pyc")}
-    assert {PACKAGE_PRESETS / "env" / "CartPole-v1.yaml", ROOT / "reverie/runs/report/style.css"} <= data
+    assert {PACKAGE_PRESETS / "env" / "CartPole-v1.yaml", ROOT / "reverie/report/style.css"} <= data
     assert {str(path.relative_to(ROOT)) for path in data} - held == set()
     assert {name for name in held if name.startswith("tests/")} == set()
 

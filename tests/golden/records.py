@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from reverie import processor
+from reverie.machine import processor
 
 TOLERANCE = 1e-3
 FOLDER = Path(__file__).parent

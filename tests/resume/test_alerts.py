@@ -9,7 +9,7 @@ import pytest
 from bench.storm import fingerprint
 from reverie import api
 from reverie.log.sinks import read_jsonl
-from reverie.runs.checkpoint import Checkpoint
+from reverie.store.checkpoint import Checkpoint
 from tests.resume.pieces import PPO, train, train_in_pieces
 
 NERVOUS = (

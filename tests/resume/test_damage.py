@@ -15,9 +15,9 @@ import pytest
 
 from reverie import api
 from reverie.core.errors import ReverieError, RunError
-from reverie.runs.checkpoint import CheckpointFolder
-from reverie.runs.lock import lock_run
 from reverie.runs.policies import PolicyShelf
+from reverie.store.checkpoint import CheckpointFolder
+from reverie.store.lock import lock_run
 from reverie.training.session import Session
 from tests.resume import damage
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train
@@ -205,7 +205,7 @@ def test_a_run_folder_that_is_deleted_in_mid_run(tmp_path: Path, monkeypatch: py
 
 def test_the_real_error_is_told_when_the_disk_is_full_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(run: Path) -> None:
-        monkeypatch.setattr("reverie.runs.folder.write_bytes", full)
+        monkeypatch.setattr("reverie.store.run_folder.write_bytes", full)
         raise ZeroDivisionError("a mistake in the env")
 
     def full(path: Path, data: bytes) -> None:

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from reverie import api
-from reverie.config.build import choose_storage
+from reverie.build import choose_storage
 from reverie.config.files import read_config
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.types import Row
 from reverie.data import columns
-from reverie.runs import storage
-from reverie.runs.folder import RunFolder
 from reverie.runs.verify import verify_run
+from reverie.store import trees as storage
+from reverie.store.run_folder import RunFolder
 from tests.resume.pieces import CHECKING, assert_equal_runs, train
 from tests.resume.test_kill import die_at_disk_operation
 
@@ -86,6 +86,6 @@ def test_auto_takes_the_disk_when_memory_is_short(monkeypatch: pytest.MonkeyPatc
     undecided = config.model_copy(
         update={"buffers": {"main": config.buffers["main"].model_copy(update={"storage": "auto"})}}
     )
-    monkeypatch.setattr("reverie.config.build.free_memory", lambda: 1_000_000)
+    monkeypatch.setattr("reverie.build.free_memory", lambda: 1_000_000)
     assert choose_storage(undecided).buffers["main"].storage == "disk"
     assert choose_storage(config).buffers["main"].storage == "memory"  # decided once

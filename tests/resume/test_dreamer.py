@@ -12,9 +12,9 @@ from reverie import api
 from reverie.config.files import read_config
 from reverie.core.rng import make_generator
 from reverie.data import columns
-from reverie.runs.checkpoint import CheckpointFolder
-from reverie.runs.folder import RunFolder
 from reverie.runs.verify import verify_run
+from reverie.store.checkpoint import CheckpointFolder
+from reverie.store.run_folder import RunFolder
 from tests.resume.pieces import assert_equal_runs, train, train_in_pieces
 from tests.resume.test_kill import die_at_disk_operation
 

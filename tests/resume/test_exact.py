@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reverie import api
-from reverie.config.build import build
+from reverie.build import build
 from reverie.core import registry
 from reverie.core.errors import ConfigError
 from reverie.log.sinks import read_jsonl

@@ -22,12 +22,12 @@ from reverie.config.resolve import resolve_numbers
 from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
-from reverie.runs.folder import RunFolder, versions
 from reverie.runs.hints import names_foreign_code, resume_command, spent_schedules, twice_the_budget
-from reverie.runs.lock import lock_run
 from reverie.runs.resume import change_config
-from reverie.runs.storage import read_tree, write_tree
-from reverie.runs.trust import FILE
+from reverie.store.lock import lock_run
+from reverie.store.run_folder import RunFolder, versions
+from reverie.store.signature import FILE
+from reverie.store.trees import read_tree, write_tree
 from tests.resume import damage
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, stopping_after, train
 

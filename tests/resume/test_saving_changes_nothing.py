@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from reverie.api import make_config
-from reverie.config.build import build, build_evaluator
+from reverie.build import build, build_evaluator
 from reverie.log.sinks import JsonlSink
 from reverie.runs.checkpointer import Checkpointer
-from reverie.runs.folder import RunFolder
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.verify import first_difference
+from reverie.store.run_folder import RunFolder
 from reverie.training.orchestrator import Orchestrator
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train
 

@@ -21,7 +21,8 @@ from reverie import api
 from reverie.cli.main import app
 from reverie.core import registry
 from reverie.core.errors import ReverieError
-from reverie.runs.trust import FILE, is_made_here, own_names
+from reverie.runs.trust import is_made_here, own_names
+from reverie.store.signature import FILE
 from tests.resume import damage
 from tests.resume.pieces import CHECKING, PPO, stopping_after, train
 

@@ -7,6 +7,7 @@ Dynamic imports count when their argument is a plain string.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,12 +28,14 @@ ALGORITHM_MAY_IMPORT = (
     "reverie.functional",
     "reverie.nets",
     "reverie.models",
-    "reverie.controllers",
+    "reverie.agents",
     "reverie.backend",
 )
 NOT_FOR_ALGORITHMS = ("os", "pathlib", "time", "json", "logging")
-NOT_FOR_TRAINING = tuple(f"reverie.{name}" for name in ("algos", "models", "nets", "functional", "controllers"))
-WITHOUT_TORCH = ("core", "data", "envs", "log")
+NOT_FOR_TRAINING = tuple(f"reverie.{name}" for name in ("algos", "models", "nets", "functional", "agents"))
+WITHOUT_TORCH = ("core", "data", "envs", "log", "machine", "store")
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+FRONT_DOORS = ("__init__", "__main__")
 RUNS_CODE_WHEN_READ = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal")
 UNSAFE_CALLS = ("torch.load", "torch.save", "yaml.unsafe_load", "yaml.full_load", "pandas.read_pickle")
 SAFE_LOADERS = ("yaml.SafeLoader", "yaml.CSafeLoader")
@@ -155,6 +158,40 @@ def test_every_form_of_import_is_seen(source: str, expected: list[str]) -> None:
 )
 def test_unsafe_reads_are_seen(source: str, is_unsafe: bool) -> None:
     assert bool(unsafe_reads(source)) is is_unsafe
+
+
+def top_package(name: str) -> str:
+    """``reverie.nets.heads`` -> ``nets``; ``reverie.backend`` -> ``backend``."""
+    return name.split(".")[1]
+
+
+def package_graph() -> dict[str, set[str]]:
+    """For every package, and every module that lies beside the packages: which others it imports."""
+    graph: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "reverie").rglob("*.py")):
+        parts = path.relative_to(ROOT / "reverie").with_suffix("").parts
+        if parts[0] in FRONT_DOORS:
+            continue
+        names = imported_names(ast.parse(path.read_text()), package_of(path))
+        ours = {top_package(name) for name in names if name.startswith("reverie.")}
+        graph.setdefault(parts[0], set()).update(ours - {parts[0]})
+    return graph
+
+
+def layers_in_docs() -> dict[str, set[str]]:
+    """The table of docs/architecture.md: package -> what it imports, from the lowest layer on."""
+    table = ARCHITECTURE.read_text().partition("| package | imports |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `([a-z_]+)` \| ([^|]*?) ?\|$", table, re.MULTILINE)
+    return {name: set(re.findall(r"[a-z_]+", imports)) for name, imports in rows}
+
+
+def test_packages_form_no_cycle_and_the_docs_show_the_graph() -> None:
+    documented = layers_in_docs()
+    assert documented == package_graph()
+    below: set[str] = set()
+    for package, imports in documented.items():
+        assert imports <= below, f"{package} imports {sorted(imports - below)}, which stand below it in the table"
+        below.add(package)
 
 
 def test_core_imports_only_core() -> None:

@@ -20,9 +20,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from reverie.cli.main import app
+from reverie.config.phases import Hook, Phase, Until
 from reverie.config.schema import RunConfig
 from reverie.core.config import Config
-from reverie.training.phases import Hook, Phase, Until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]

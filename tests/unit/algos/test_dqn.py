@@ -15,7 +15,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.functional.steps import n_step_transitions
-from reverie.runs.storage import read_tree, write_tree
+from reverie.store.trees import read_tree, write_tree
 from tests.unit.algos.batches import (
     BOX,
     DISCRETE,

@@ -14,7 +14,7 @@ from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs, flatten_observation, read_specs
 from reverie.core.types import Clock, Mode, Row
-from reverie.runs.storage import read_tree, write_tree
+from reverie.store.trees import read_tree, write_tree
 from tests.unit.algos.batches import BOX, DISCRETE, INDEX, VECTOR, column_of, random_rows
 
 STATES = {"obs": ObservationSpec((), "int64", "discrete", (3,))}

@@ -20,7 +20,7 @@ from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.functional.steps import n_step_transitions
 from reverie.nets.ensemble import EnsembleLinear
-from reverie.runs.storage import read_tree, write_tree
+from reverie.store.trees import read_tree, write_tree
 from tests.unit.algos.batches import (
     BOX,
     DISCRETE,

@@ -10,10 +10,10 @@ import pytest
 from reverie.api import make_config
 from reverie.config.checks import check_config
 from reverie.config.overrides import phase_config
+from reverie.config.phases import Phase
 from reverie.config.tree import Tree
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
-from reverie.training.phases import Phase
 from tests.unit.config.toy import ToyAlgorithm
 
 Make = Callable[..., Tree]

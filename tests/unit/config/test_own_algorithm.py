@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reverie.config.build import build_policy
+from reverie.build import build_policy
 from reverie.config.compose import compose
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError

@@ -17,9 +17,9 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Row, WriteBack
 from reverie.data import file_columns
-from reverie.data.forecast import ExpectedRows, forecast_buffer
+from reverie.data.memory_forecast import ExpectedRows, forecast_buffer
 from reverie.data.replay import ReplayBuffer
-from reverie.runs.storage import SealedStore, read_tree, write_tree
+from reverie.store.trees import SealedStore, read_tree, write_tree
 
 SPECS = Specs(
     {"obs": ObservationSpec((10, 10, 4), "uint8", "image"), "obs/x": ObservationSpec((20,), "float32", "vector")},
@@ -136,9 +136,9 @@ from pathlib import Path
 import numpy as np
 from reverie.core.reads import Transitions
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
-from reverie.data.forecast import ExpectedRows, forecast_buffer
+from reverie.data.memory_forecast import ExpectedRows, forecast_buffer
 from reverie.data.replay import ReplayBuffer
-from reverie.runs.storage import SealedStore, read_tree, write_tree
+from reverie.store.trees import SealedStore, read_tree, write_tree
 
 def resident(which):
     return 1024 * int(Path("/proc/self/status").read_text().split(which + ":")[1].split()[0])

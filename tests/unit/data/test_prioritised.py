@@ -10,14 +10,14 @@ import pytest
 import rich.style  # noqa: F401 - draws from the global generator when it is first imported
 
 from reverie.api import make_config
-from reverie.config.build import build, build_evaluator
+from reverie.build import build, build_evaluator
 from reverie.core.errors import TrainingError
 from reverie.core.reads import Transitions, Window
 from reverie.core.rng import make_generator
 from reverie.core.types import Array, WriteBack
 from reverie.data import prioritised
 from reverie.data.columns import ObservedColumns
-from reverie.data.forecast import ExpectedRows, forecast_buffer
+from reverie.data.memory_forecast import ExpectedRows, forecast_buffer
 from reverie.data.prioritised import LegalTree, PrioritisedSampler
 from reverie.data.spans import Span
 from reverie.data.sum_tree import SumTree

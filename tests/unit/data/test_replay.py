@@ -14,12 +14,12 @@ from reverie.core.reads import Episodes, Read, Rollout, Transitions, Window
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row, State, WriteBack
-from reverie.data.forecast import ExpectedRows, forecast_buffer
+from reverie.data.memory_forecast import ExpectedRows, forecast_buffer
 from reverie.data.replay import ReplayBuffer
 from reverie.data.rows import stack_rows, transitions
 from reverie.envs.config import EnvConfig
 from reverie.envs.vector import SyncVector
-from reverie.runs.storage import SealedStore, read_tree, write_tree
+from reverie.store.trees import SealedStore, read_tree, write_tree
 from tests.checking import CheckingAlgorithm
 
 SPECS = Specs({"obs": ObservationSpec((2,), "float32", "vector")}, ActionSpec("discrete", (), "int64", (9,)))

@@ -10,7 +10,7 @@ from reverie.core.reads import Episodes, Rollout, Transitions, Window
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Row, WriteBack
-from reverie.data.forecast import ExpectedRows
+from reverie.data.memory_forecast import ExpectedRows
 from reverie.data.rollout import RolloutBuffer
 
 SPECS = Specs({"obs": ObservationSpec((2,), "float32", "vector")}, ActionSpec("discrete", (), "int64", (9,)))

@@ -9,7 +9,7 @@ import pytest
 from reverie.core.counters import Budget
 from reverie.log import board as module
 from reverie.log.board import MOST_TRACKED, Board
-from reverie.log.rules import Rules
+from reverie.log.metric_styles import Rules
 
 
 def names(board: Board, count: int = 1000) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from reverie.core.counters import Budget
 from reverie.log.console import Console
-from reverie.log.rules import MetricRule, Rules
+from reverie.log.metric_styles import MetricRule, Rules
 
 
 def metrics(env_steps: int, **values: float) -> dict[str, float]:

@@ -10,9 +10,9 @@ from rich.console import Console as Screen
 
 from reverie.core.counters import Budget
 from reverie.log.board import Board
+from reverie.log.metric_styles import Rules
 from reverie.log.panel import draw
 from reverie.log.progress import Task
-from reverie.log.rules import Rules
 
 
 def make_board(extra: int = 0) -> Board:

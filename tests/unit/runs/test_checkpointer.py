@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from reverie.config.phases import Phase
 from reverie.config.schema import CheckpointConfig
 from reverie.core.counters import Counters
 from reverie.runs.checkpointer import Checkpointer
-from reverie.runs.folder import RunFolder
-from reverie.training.phases import Phase
+from reverie.store.run_folder import RunFolder
 
 BY_CYCLES = Phase(name="cycles", duration_cycles=100)
 BY_STEPS = Phase(name="steps", duration_steps=1000)

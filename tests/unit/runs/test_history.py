@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reverie.core.errors import RunError
-from reverie.runs.checkpoint import Checkpoint
 from reverie.runs.history import Goal, changes_between, config_path_before, read_history
+from reverie.store.checkpoint import Checkpoint
 
 CHANGE = {"key": "algorithm.gamma", "old": 0.9, "new": 0.8, "keeps_exactness": False}
 

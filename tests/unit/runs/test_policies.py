@@ -16,8 +16,8 @@ from reverie.core.errors import ReverieError, RunError
 from reverie.envs.episode import make_action_map
 from reverie.envs.make import make_env
 from reverie.policy import Policy
-from reverie.runs.folder import RunFolder, create_run
 from reverie.runs.policies import PolicyShelf, load_policy, policy_folder
+from reverie.store.run_folder import RunFolder, create_run
 from reverie.training.session import Session
 from tests.sessions import checking_config, finished, started
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from reverie.runs import trust
-from reverie.runs.trust import is_made_here, own_names, sign_config
+from reverie.runs.trust import is_made_here, own_names
+from reverie.store import signature
+from reverie.store.signature import sign_config
 
 CONFIG = "seed: 1\nenv: {id: my_module.Env}\nalgorithm: {kind: ppo, network: {kind: my_module.Network}}\n"
 
@@ -47,7 +48,7 @@ def test_an_edited_config_is_not_the_users(run: Path) -> None:
 
 
 def test_a_run_without_a_signature_is_a_strangers(run: Path) -> None:
-    (run / trust.FILE).unlink()
+    (run / signature.FILE).unlink()
     assert not is_made_here(run)
 
 
@@ -95,7 +96,7 @@ def test_the_key_is_private(run: Path, key: Path) -> None:
 
 def test_processes_that_start_together_take_one_key(key: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        keys = set(pool.map(lambda _: trust._load_key(), range(32)))
+        keys = set(pool.map(lambda _: signature._load_key(), range(32)))
     assert keys == {key.read_bytes()}
 
 
@@ -120,7 +121,7 @@ def test_without_a_place_for_a_key_nothing_is_signed(tmp_path: Path, monkeypatch
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     sign_config(tmp_path, CONFIG)
-    assert not (tmp_path / trust.FILE).exists()
+    assert not (tmp_path / signature.FILE).exists()
 
 
 def test_the_key_is_in_the_home_folder_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

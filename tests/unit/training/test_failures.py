@@ -14,8 +14,8 @@ from reverie.algos.ppo import PPO
 from reverie.core.errors import TrainingError
 from reverie.core.types import Update
 from reverie.log.sinks import read_jsonl
-from reverie.runs.checkpoint import CheckpointFolder
-from reverie.runs.storage import read_tree
+from reverie.store.checkpoint import CheckpointFolder
+from reverie.store.trees import read_tree
 from reverie.training.failures import UpdateCall, check_finite, check_weights, is_out_of_memory
 
 WORDS = (

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from reverie.config.phases import Phase
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
 from reverie.training.hook_progress import hook_keys
-from reverie.training.phases import Phase
 from reverie.training.scheduler import Scheduler, Step, StepKind
 
 

@@ -1,0 +1,72 @@
+"""The charts about one run, with their titles and the words that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from reverie.core.wording import count
+from reverie.report.charts import Chart, Line, line_of, smoothed
+from reverie.report.elements import figure, small_figure
+from reverie.report.facts import shown_metrics
+from reverie.report.gather import RunData
+from reverie.report.records import Evaluation
+from reverie.report.wording import number, score, short_number, whole
+
+
+def learning_figures(run: RunData) -> str:
+    """Evaluation and training return, as far as there are any."""
+    evaluation = _evaluation_figure(run) if run.evaluations.rows else ""
+    return evaluation + (_training_figure(run) if run.episodes.returns.count else "")
+
+
+def metric_figures(run: RunData) -> str:
+    """The most important metrics as small multiples."""
+    parts = []
+    for name, series in shown_metrics(run):
+        last = number(series.last)
+        chart = Chart([line_of(series.curve())], f"{name}: last value {last}.", run.unit)
+        parts.append(small_figure(name, chart, last))
+    return f'<div class="multiples">{"".join(parts)}</div>' if parts else ""
+
+
+def speed_figure(run: RunData) -> str:
+    speed = run.machine.speed
+    if not speed.count:
+        return ""
+    last = whole(speed.last)
+    title = f"{run.unit.capitalize()} per second"
+    chart = Chart([line_of(speed.curve(), 6)], f"{title}: last value {last}.", run.unit)
+    return f'<div class="multiples speed">{small_figure(title, chart, last)}</div>'
+
+
+def last_at_each_place(rows: Iterable[Evaluation]) -> list[Evaluation]:
+    """In order; the final evaluation may fall on the same step as the one before and then stands for both."""
+    return [row for _, row in sorted({row.x: row for row in rows}.items())]
+
+
+def _evaluation_figure(run: RunData) -> str:
+    rows = last_at_each_place(run.evaluations.rows)
+    names = ("x", "mean", "low", "high", "minimum", "maximum")
+    x, mean, low, high, lowest, highest = (np.array([getattr(row, name) for row in rows]) for name in names)
+    line = Line(x, mean, ((low, high), (lowest, highest)), has_points=True)
+    note = "mean of the episodes with its 95 % interval (dark), range of the episodes (light)"
+    note += f"; dashed: solved at {score(run.solved_at)}" if run.solved_at is not None else ""
+    told = _tell([("starts at", rows[0]), ("ends at", rows[-1]), ("best", run.evaluations.best)])
+    chart = Chart([line], f"Evaluation return {told}.", run.unit, "return", run.solved_at)
+    return figure("Evaluation return", chart, note)
+
+
+def _tell(rows: Iterable[tuple[str, Evaluation | None]]) -> str:
+    return ", ".join(f"{word} {score(row.mean)} ({short_number(row.x)})" for word, row in rows if row is not None)
+
+
+def _training_figure(run: RunData) -> str:
+    returns = run.episodes.returns
+    curve = returns.curve()
+    low, high, last = map(score, (*returns.extremes(), curve.mean[-1]))
+    told = f"Training return of {count(returns.count, 'episode')}, from {low} to {high}, in the end {last}."
+    is_bucketed = len(curve) < returns.count
+    note = "moving mean, with the range of neighbouring episodes" if is_bucketed else "moving mean, and every episode"
+    return figure("Training return", Chart([smoothed(curve, 1)], told, y_unit="return"), note)

@@ -1,0 +1,230 @@
+"""One pass over a run folder: everything that a report tells about a run, and what is missing there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reverie.core.counters import Budget
+from reverie.core.wording import count
+from reverie.report.files import Lines, as_number, plain_path, read_bytes, read_mapping
+from reverie.report.look import Foresight, read_foresight
+from reverie.report.records import (
+    MOST_ALERTS,
+    Alert,
+    Episodes,
+    Evaluation,
+    Evaluations,
+    Machine,
+    Metrics,
+    position_of,
+    read_alert,
+)
+from reverie.report.settings import Settings, read_settings
+from reverie.store import documents
+from reverie.store.documents import Unreadable
+
+LARGEST_VIDEO = 8 << 20
+ALERTS = ("alerts.jsonl", "machine_alerts.jsonl")
+VIDEOS = ("best", "last")
+MP4_MARK = b"ftyp"
+
+
+@dataclass(frozen=True)
+class Video:
+    """A film of the run; ``data`` is None when it is too large to be put into the page."""
+
+    which: str
+    name: str
+    data: bytes | None
+
+
+@dataclass
+class RunData:
+    """What a run folder tells."""
+
+    path: Path
+    status: dict[str, Any]
+    manifest: dict[str, Any]
+    settings: Settings
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    episodes: Episodes = field(default_factory=Episodes)
+    metrics: Metrics = field(default_factory=Metrics)
+    machine: Machine = field(default_factory=Machine)
+    alerts: list[Alert] = field(default_factory=list)
+    num_alerts: int = 0
+    videos: list[Video] = field(default_factory=list)
+    foresight: Foresight | None = None
+    problems: list[str] = field(default_factory=list)
+    axis: str = "env_steps"
+    reached: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def env(self) -> str:
+        return self.settings.text("env", "id") or str(self.manifest.get("spec") or "unknown env").rpartition(":")[0]
+
+    @property
+    def algorithm(self) -> str:
+        return self.settings.text("algorithm", "kind") or "unknown algorithm"
+
+    @property
+    def seed(self) -> str:
+        return self.settings.text("seed") or str(self.manifest.get("seed", "unknown"))
+
+    @property
+    def state(self) -> str:
+        return str(self.status.get("state") or "unknown state")
+
+    @property
+    def done(self) -> int:
+        """How far it has come on its axis."""
+        return int(max(as_number(self.status.get(self.axis)) or 0, self.reached))
+
+    @property
+    def amount(self) -> str:
+        return Budget(self.axis).amount(self.done)
+
+    @property
+    def unit(self) -> str:
+        """What its axis counts."""
+        return Budget(self.axis).unit
+
+    @property
+    def budget(self) -> int | None:
+        steps = as_number(self.settings.tree.get("horizon_steps")) if self.axis == "env_steps" else None
+        return int(steps) if steps else None
+
+    @property
+    def solved_at(self) -> float | None:
+        env = self.settings.tree.get("env")
+        spec = env.get("spec") if isinstance(env, dict) else None
+        return as_number(spec.get("solved_at")) if isinstance(spec, dict) else None
+
+    @property
+    def final_score(self) -> float | None:
+        """The score of the evaluation at the end, else of the last one before it."""
+        score = as_number(self.status.get("final_score"))
+        last = self.evaluations.last
+        return score if score is not None else (last.mean if last else None)
+
+    @property
+    def has_final(self) -> bool:
+        """Whether the run came to its end and was evaluated there."""
+        return self.state == "finished" and as_number(self.status.get("final_score")) is not None
+
+    @property
+    def best_score(self) -> float | None:
+        best = self.evaluations.best
+        return best.mean if best else as_number(self.status.get("best_score"))
+
+    @property
+    def final_evaluation(self) -> Evaluation | None:
+        """The line of metrics that belongs to the final score."""
+        last = self.evaluations.last
+        return last if last is not None and last.mean == self.final_score else None
+
+
+def gather(path: Path, with_videos: bool = True) -> RunData:
+    """Read a run folder; this never fails because of what lies in it."""
+    problems: list[str] = []
+    run = RunData(
+        path, read_mapping(path, "status.json", problems), read_mapping(path, "manifest.json", problems),
+        read_settings(path, problems), problems=problems,
+    )  # fmt: skip
+    run.axis = _choose_axis(path)
+    run.machine = Machine(run.axis)
+    _read_metrics(run)
+    for record in Lines(path, "scores.jsonl", problems):
+        run.episodes.add(record)
+    for record in Lines(path, "machine.jsonl", problems):
+        run.machine.add(record)
+    for name in ALERTS:
+        for record in Lines(path, name, problems):
+            run.num_alerts += 1
+            if len(run.alerts) < MOST_ALERTS:
+                run.alerts.append(read_alert(record, run.axis))
+    run.videos = _find_videos(run) if with_videos else []
+    run.foresight = read_foresight(run.path, problems) if with_videos else None
+    run.problems += _what_is_missing(run)
+    return run
+
+
+def _read_metrics(run: RunData) -> None:
+    for record in Lines(run.path, "metrics.jsonl", run.problems, never_skip=b'"evaluate/'):
+        x = position_of(record, run.axis)
+        if x is None:
+            continue
+        run.reached = max(run.reached, x)
+        run.metrics.add(record, x)
+        if "evaluate/return_mean" in record:
+            run.evaluations.add(record, x)
+
+
+def _choose_axis(path: Path) -> str:
+    """Env steps; or updates, for a run that learns from data without taking a step."""
+    try:
+        file = plain_path(path, "metrics.jsonl")
+        ends = _first_and_last(file) if file else []
+    except (OSError, ValueError):
+        return "env_steps"
+    if len(ends) == 2 and all(isinstance(end, dict) for end in ends):
+        steps, updates = ([as_number(end.get(key)) for end in ends] for key in ("env_steps", "updates"))
+        if steps[0] == steps[1] and None not in updates and updates[0] != updates[1]:
+            return "updates"
+    return "env_steps"
+
+
+def _first_and_last(path: Path) -> list[Any]:
+    with documents.open_file(path) as file:
+        first = file.readline(1 << 20)
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - (1 << 20)))
+        lines = file.read(1 << 20).split(b"\n")[:-1]
+    return [documents.parse_json(line) for line in (first, lines[-1])] if lines else []
+
+
+def _find_videos(run: RunData) -> list[Video]:
+    found = []
+    for which in VIDEOS:
+        name = f"videos/{which}.mp4"
+        try:
+            path = plain_path(run.path, name)
+        except Unreadable as error:
+            run.problems.append(str(error))
+            continue
+        if path is None:
+            continue
+        is_small = path.stat().st_size <= LARGEST_VIDEO
+        data = read_bytes(run.path, name, run.problems, LARGEST_VIDEO) if is_small else None
+        if data is not None and data[4:8] != MP4_MARK:
+            run.problems.append(f"{name} is not an MP4 file.")
+        else:
+            found.append(Video(which, name, data))
+    return found
+
+
+def _what_is_missing(run: RunData) -> list[str]:
+    missing = [
+        f"{name} is missing: {loss}."
+        for name, loss in (
+            ("status.json", "how the run ended is not known"),
+            ("manifest.json", "machine and versions are not known"),
+            ("metrics.jsonl", "there are no curves"),
+        )
+        if not (run.path / name).exists()
+    ]
+    if run.state not in ("finished", "unknown state"):
+        missing.append(f"The run has not come to its end; its state is '{run.state}'.")
+    if run.final_score is None:
+        missing.append("The run has not been evaluated yet, so there is no score.")
+    spoilt = sum(series.not_finite for series in run.metrics.curves.values())
+    if spoilt:
+        missing.append(f"{count(spoilt, 'value')} of metrics left out of the charts, as not finite.")
+    if run.settings.tree and not run.settings.has_sources:
+        missing.append("The run did not record where its settings came from.")
+    return missing

@@ -1,0 +1,221 @@
+"""Runs that differ only in their seed belong together; groups of them are compared env by env."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from reverie.core.types import Array
+from reverie.report import statistics
+from reverie.report.gather import RunData
+from reverie.report.settings import show_value
+
+NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version", "backend.products")
+"""Settings that do not make it another experiment."""
+NOT_IN_A_LABEL = ("seed", "env.id", "algorithm.kind")
+TYPED = ("command line", "Python", "preset ")
+GRID_POINTS = 200
+MOST_IN_A_LABEL = 3
+
+
+@dataclass
+class Group:
+    """The seeds of one experiment."""
+
+    runs: list[RunData]
+    label: str = ""
+
+    @property
+    def env(self) -> str:
+        return self.runs[0].env
+
+    @property
+    def scores(self) -> Array:
+        """The final score of every run that has one."""
+        return np.array([run.final_score for run in self.runs if run.final_score is not None])
+
+    @property
+    def best_scores(self) -> Array:
+        return np.array([run.best_score for run in self.runs if run.best_score is not None])
+
+    def curve(self) -> BandCurve | None:
+        """The mean evaluation over seeds, as far as all of them have come."""
+        lines = [_line(run) for run in self.runs if run.evaluations.rows]
+        if not lines:
+            return None
+        start, end = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
+        inside = np.unique(np.concatenate([x for x, _ in lines]))
+        x = inside[(inside >= start) & (inside <= end)]
+        if len(x) > GRID_POINTS:
+            x = np.linspace(start, end, GRID_POINTS)
+        if not len(x):
+            return None
+        return BandCurve(x, *statistics.mean_band(np.stack([np.interp(x, *line) for line in lines])), len(lines))
+
+
+@dataclass(frozen=True)
+class BandCurve:
+    """A mean over seeds with its interval."""
+
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """How likely a run of one group beats one of another."""
+
+    better: str
+    worse: str
+    probability: float
+    low: float
+    high: float
+    tasks: int = 1
+
+
+@dataclass
+class Comparison:
+    """Groups by env, and what holds over all envs."""
+
+    envs: dict[str, list[Group]] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[Group]:
+        return [group for groups in self.envs.values() for group in groups]
+
+    def improvements(self, env: str) -> list[Improvement]:
+        """Every pair of an env's groups, the better one first; single runs do not tell how likely anything is."""
+        groups = [group for group in self.envs[env] if len(group.scores) > 1]
+        pairs = [(left, right) for place, left in enumerate(groups) for right in groups[place + 1 :]]
+        return [_improve(left.label, [left.scores], right.label, [right.scores]) for left, right in pairs]
+
+    def shared(self) -> dict[str, list[Array]]:
+        """Scores by label and env, for labels that every env has; 0 is an env's lowest run here and 1 its highest."""
+        if len(self.envs) < 2:
+            return {}
+        scaled = [_scale(groups) for groups in self.envs.values()]
+        labels = [label for label in scaled[0] if all(label in scores for scores in scaled)]
+        return {label: [scores[label] for scores in scaled] for label in labels}
+
+    def shared_improvements(self) -> list[Improvement]:
+        """Every pair of labels over all envs, if they have several runs in some."""
+        shared = [(label, strata) for label, strata in self.shared().items() if max(map(len, strata)) > 1]
+        return [_improve(*left, *right) for place, left in enumerate(shared) for right in shared[place + 1 :]]
+
+
+def compare(runs: Sequence[RunData]) -> Comparison:
+    """Put runs into groups, give the groups names that tell them apart, and order them by score."""
+    by_config: dict[str, Group] = {}
+    for run in runs:
+        by_config.setdefault(_identity(run), Group([])).runs.append(run)
+    comparison = Comparison()
+    for group in by_config.values():
+        comparison.envs.setdefault(group.env, []).append(group)
+    typed = [set(_typed(group.runs[0])) for group in comparison.groups]
+    shared = set.intersection(*typed) if len(typed) > 1 else set()
+    for groups in comparison.envs.values():
+        _name(groups, shared)
+        groups.sort(key=lambda group: -statistics.aggregate([group.scores]) if len(group.scores) else np.inf)
+    return comparison
+
+
+def different_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
+    """Settings in which groups differ: key -> the value of each group."""
+    settings = [_compared(group.runs[0]) for group in groups]
+    keys = dict.fromkeys(key for values in settings for key in values)
+    rows = {key: [values.get(key, "(absent)") for values in settings] for key in keys}
+    return {key: row for key, row in rows.items() if len(set(map(_text, row))) > 1}
+
+
+def _identity(run: RunData) -> str:
+    """Equal for runs of the same experiment."""
+    settings = {key: _text(value) for key, value in _compared(run).items()}
+    return json.dumps([run.env, run.algorithm, settings], sort_keys=True)
+
+
+def _text(value: Any) -> str:
+    """Equal for equal values; 1 and 1.0 are."""
+    whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if whole else value, sort_keys=True, default=str)
+
+
+def _compared(run: RunData) -> dict[str, Any]:
+    leaves = run.settings.leaves().items()
+    return {key: value for key, value in leaves if not key.startswith(NOT_A_DIFFERENCE)}
+
+
+def _name(groups: list[Group], shared: set[str]) -> None:
+    """What was typed for the runs, but not for all; where that is the same, also the values that differ."""
+    for group in groups:
+        typed = [word for word in _typed(group.runs[0]) if word not in shared]
+        group.label = " ".join([group.runs[0].algorithm, *_few(typed)])
+    for label in {group.label for group in groups}:
+        same = [group for group in groups if group.label == label]
+        if len(same) > 1:
+            _add_differences(same)
+    labels = [group.label for group in groups]
+    for number, group in enumerate(groups, 1):
+        if labels.count(group.label) > 1:  # values that look the same: 1 and "1"
+            group.label += f" ({number})"
+
+
+def _add_differences(groups: list[Group]) -> None:
+    """As few of the settings that differ as tell the groups apart, then others while there is room."""
+    rows = different_settings(groups)
+    chosen: list[str] = []
+    while len(chosen) < len(rows) and _num_kinds(rows, chosen) < len(groups):
+        left = [key for key in rows if key not in chosen]
+        chosen.append(max(left, key=lambda key: _num_kinds(rows, [*chosen, key])))
+    keys = [*chosen, *(key for key in rows if key not in chosen)]
+    most = max(MOST_IN_A_LABEL, len(chosen))
+    for place, group in enumerate(groups):
+        words = [f"{_short(key)}={show_value(rows[key][place])}" for key in keys]
+        group.label = " ".join([group.label, *_few(words, most)])
+
+
+def _num_kinds(rows: dict[str, list[Any]], keys: list[str]) -> int:
+    """How many groups these settings tell apart."""
+    return len(set(zip(*(map(show_value, rows[key]) for key in keys), strict=True)))
+
+
+def _typed(run: RunData) -> list[str]:
+    settings = [s for s in run.settings.values if s.source.startswith(TYPED) and s.key not in NOT_IN_A_LABEL]
+    typed = [s.source.removeprefix("preset ") if s.source.startswith("preset ") else
+             f"{_short(s.key)}={show_value(s.value)}" for s in settings]  # fmt: skip
+    return list(dict.fromkeys(typed))
+
+
+def _few(words: list[str], most: int = MOST_IN_A_LABEL) -> list[str]:
+    return words if len(words) <= most else [*words[:most], f"and {len(words) - most} more"]
+
+
+def _short(key: str) -> str:
+    return key.removeprefix("algorithm.")
+
+
+def _line(run: RunData) -> tuple[Array, Array]:
+    rows = sorted(run.evaluations.rows, key=lambda row: row.x)
+    return np.array([row.x for row in rows]), np.array([row.mean for row in rows])
+
+
+def _scale(groups: Iterable[Group]) -> dict[str, Array]:
+    scored = {group.label: group.scores for group in groups if len(group.scores)}
+    if not scored:
+        return {}
+    everything = np.concatenate(list(scored.values()))
+    low, span = everything.min(), np.ptp(everything) or 1.0
+    return {label: (scores - low) / span for label, scores in scored.items()}
+
+
+def _improve(left: str, ours: statistics.Strata, right: str, theirs: statistics.Strata) -> Improvement:
+    if statistics.improvement(ours, theirs) < 0.5:
+        left, ours, right, theirs = right, theirs, left, ours
+    interval = statistics.improvement_interval(ours, theirs)
+    return Improvement(left, right, statistics.improvement(ours, theirs), *interval, len(ours))

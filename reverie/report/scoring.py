@@ -1,0 +1,50 @@
+"""Tables of a comparison, as rows of text that both forms of a report show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reverie.report import statistics
+from reverie.report.groups import Comparison, Group, Improvement
+from reverie.report.wording import MISSING, score
+
+
+def score_rows(groups: Sequence[Group]) -> list[list[str]]:
+    """Group, runs, interquartile mean of the final scores, its interval, the mean of the best scores."""
+    return [
+        [group.label, _run_count(group), *_with_interval([group.scores]),
+         score(float(group.best_scores.mean())) if len(group.best_scores) else MISSING]
+        for group in groups
+    ]  # fmt: skip
+
+
+def shared_rows(comparison: Comparison) -> list[list[str]]:
+    """Label, interquartile mean of scaled scores over all envs, its interval."""
+    shared = comparison.shared()
+    if len(shared) < 2:
+        return []
+    rows = [[label, *_with_interval(strata)] for label, strata in shared.items()]
+    return sorted(rows, key=lambda row: -statistics.aggregate(shared[row[0]]))
+
+
+def improvement_rows(improvements: Sequence[Improvement]) -> list[list[str]]:
+    return [
+        [entry.better, entry.worse, f"{entry.probability:.2f}", f"{entry.low:.2f} to {entry.high:.2f}"]
+        for entry in improvements
+    ]
+
+
+def _run_count(group: Group) -> str:
+    total, done = len(group.runs), sum(run.has_final for run in group.runs)
+    return f"{total}" if done == total else f"{total} ({done} finished)"
+
+
+def _with_interval(strata: statistics.Strata) -> list[str]:
+    num_scores = sum(len(scores) for scores in strata)
+    if not num_scores:
+        return [MISSING, MISSING]
+    middle = score(statistics.aggregate(strata))
+    if num_scores == len(strata):
+        return [middle, "one run"]
+    low, high = statistics.aggregate_interval(strata)
+    return [middle, f"{score(low)} to {score(high)}"]

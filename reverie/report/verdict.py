@@ -1,0 +1,59 @@
+"""Which part of a world-model agent is behind, in one sentence, from the newest look at its model.
+
+The parts build on each other, so the first that fails is named: what is not reconstructed cannot be foreseen, what is
+not foreseen cannot be rewarded, and a policy learns only from dreams that are right.
+"""
+
+from __future__ import annotations
+
+from reverie.report.look import Curves, Foresight
+from reverie.report.wording import number
+
+MOST_RECONSTRUCTION = 0.5
+"""Largest error of reconstructions, as a share of how much what is seen varies; 1 is no better than a mean picture."""
+MOST_OPEN_LOOP = 0.8
+"""Largest error at the end of dreams, as a share of the error of repeating what was seen last."""
+
+
+def verdict(look: Foresight, score: float | None = None, solved_at: float | None = None) -> str:
+    """One sentence; empty if the look has nothing to judge by."""
+    observations = [curves for curves in look.curves if curves.key != "reward" and curves.repeat_last[-1] > 0]
+    rewards = [curves for curves in look.curves if curves.key == "reward" and curves.repeat_last[-1] > 0]
+    if not any(curves.key in look.reconstructions for curves in observations):
+        return ""
+    return (
+        _reconstruction(look, observations)
+        or _open_loop(observations, "The dynamics are behind", "what is seen is reconstructed, but")
+        or _open_loop(rewards, "The reward is behind", "what is seen is foreseen, but")
+        or _actor(score, solved_at)
+    )
+
+
+def _reconstruction(look: Foresight, observations: list[Curves]) -> str:
+    # Two rows far apart differ by twice the variance of what is seen.
+    known = {curves.key: curves.repeat_last[-1] / 2 for curves in observations if curves.key in look.reconstructions}
+    shares = {key: look.reconstructions[key] / variance for key, variance in known.items()}
+    worst = max(shares, key=lambda key: shares[key], default=None)
+    if worst is None or shares[worst] <= MOST_RECONSTRUCTION:
+        return ""
+    share = number(shares[worst])
+    return f"Reconstruction is behind: {worst} is shown with {share} of the error that ignoring it would have."
+
+
+def _open_loop(curves: list[Curves], part: str, but: str) -> str:
+    shares = {found.key: found.model[-1] / found.repeat_last[-1] for found in curves}
+    worst = max(shares, key=lambda key: shares[key], default=None)
+    if worst is None or shares[worst] <= MOST_OPEN_LOOP:
+        return ""
+    steps = next(len(found.model) for found in curves if found.key == worst)
+    error = f"{number(shares[worst])} times the error of repeating the last one"
+    return f"{part}: {but} {steps} steps ahead {worst} has {error}."
+
+
+def _actor(score: float | None, solved_at: float | None) -> str:
+    sound = "reconstruction, dynamics and reward pass"
+    if score is None or solved_at is None:
+        return f"No part of the model is behind: {sound}; if returns are low, it is the actor."
+    if score < solved_at:
+        return f"The actor is behind: {sound}, but the policy scores {number(score)} of {number(solved_at)}."
+    return f"No part is behind: {sound}, and the policy scores {number(score)} of {number(solved_at)}."

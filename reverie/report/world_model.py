@@ -1,0 +1,77 @@
+"""The section about a world model: the newest look of the run, as films, pictures, charts and numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reverie.core.wording import count
+from reverie.report.charts import Chart, Line
+from reverie.report.elements import section, small_figure, table
+from reverie.report.look import Calibration, Curves, Foresight
+from reverie.report.wording import escape, number, whole
+
+ERROR_HEAD = ("foreseen", "steps", "error at the first", "error at the last", "repeating there", "ratio there")
+CALIBRATION_HEAD = ("predicted", "mean error over alike predictions", "mean error")
+
+
+def foresight_section(look: Foresight | None, unit: str = "env steps", judged: str = "") -> str:
+    """``judged`` is the verdict on the model."""
+    if look is None:
+        return ""
+    html = "".join(_picture(title, address) for title, address in look.pictures)
+    html = f'<div class="films">{html}</div>' if html else ""
+    figures = [_error_figure(curves) for curves in look.curves]
+    figures += [_calibration_figure(found) for found in look.calibrations if found.predicted]
+    html += f'<div class="multiples">{"".join(figures)}</div>' if figures else ""
+    if look.calibrations:
+        html += table(CALIBRATION_HEAD, calibration_rows(look), (1, 2), "Calibration")
+    html = f"<p><b>{escape(judged)}</b></p>{html}" if judged else html
+    note = f"{about(look, unit)} Dashed: what repeating gives, and predictions that come true."
+    return section("World model", html, note)
+
+
+def about(look: Foresight, unit: str) -> str:
+    """What the model was shown."""
+    return f"Episodes that were never learnt from, at {whole(look.x)} {unit}."
+
+
+def error_rows(look: Foresight) -> list[list[str]]:
+    """By key: the model's errors at the first and the last step of its dreams, that of repeating, and their ratio."""
+    return [_error_row(curves) for curves in look.curves]
+
+
+def calibration_rows(look: Foresight) -> list[list[str]]:
+    return [[found.key, number(found.error), number(found.bias)] for found in look.calibrations]
+
+
+def _error_figure(curves: Curves) -> str:
+    x = np.arange(1, len(curves.model) + 1, dtype=float)
+    lines = [Line(x, np.array(curves.model), colour=0), Line(x, np.array(curves.repeat_last), colour=1)]
+    last = number(curves.model[-1])
+    told = (
+        f"{curves.key}: error of {last} after {count(len(x), 'step')}, {number(curves.repeat_last[-1])} by repeating."
+    )
+    chart = Chart(lines, told, "steps ahead", "mean squared error", has_dashes=True)
+    return small_figure(curves.key, chart, f"open loop, {last} at the end")
+
+
+def _calibration_figure(found: Calibration) -> str:
+    x = np.array(found.predicted)
+    ends = np.array([x.min(), x.max()])
+    lines = [Line(x, np.array(found.actual), has_points=True, colour=0), Line(ends, ends, colour=1)]
+    told = f"{found.key}: predictions are off by {number(found.error)} on average over bins of alike ones."
+    chart = Chart(lines, told, "predicted", "came", has_dashes=True, is_counted=False)
+    return small_figure(f"{found.key}, calibration", chart, f"off by {number(found.error)}")
+
+
+def _error_row(curves: Curves) -> list[str]:
+    last, repeating = curves.model[-1], curves.repeat_last[-1]
+    ratio = last / repeating if repeating else None
+    return [curves.key, whole(len(curves.model)), *map(number, (curves.model[0], last, repeating, ratio))]
+
+
+def _picture(title: str, address: str) -> str:
+    film = f'<video controls muted loop playsinline preload="metadata" src="{address}"></video>'
+    image = f'<img alt="{escape(title)}" src="{address}" style="max-width:100%;image-rendering:pixelated">'
+    shown = film if address.startswith("data:video/") else image
+    return f"<figure><figcaption><b>{escape(title)}</b></figcaption>{shown}</figure>"

@@ -1,0 +1,62 @@
+"""Writes reports: into a run's own folder, or about several runs beside them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from reverie.core.errors import RunError
+from reverie.log.progress import progress
+from reverie.report.gather import gather
+from reverie.report.groups import compare
+from reverie.report.markdown import comparison_text, run_text
+from reverie.report.page import run_page
+
+NAME = "report"
+
+
+def report_run(path: Path, out: Path | None = None) -> Path:
+    """Write ``report.html`` and ``report.md`` of one run; the path of the page."""
+    target = out or path / f"{NAME}.html"
+    with progress("writing the report"):
+        run = gather(path)
+        return _write(target, run_page(run, target.parent), run_text(run))
+
+
+def report_finished(path: Path) -> Path:
+    """What a run does when it ends."""
+    return report_run(path)
+
+
+def report_runs(paths: list[Path], out: Path) -> Path:
+    """Write a comparison of several runs; the path of the page."""
+    from reverie.report.comparison import comparison_page
+
+    with progress(f"comparing {len(paths)} runs"):
+        comparison = compare([gather(path, with_videos=False) for path in paths])
+        return _write(out, comparison_page(comparison, out.parent), comparison_text(comparison))
+
+
+def _write(target: Path, page: str, text: str) -> Path:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, page)
+        replace_file(target.with_suffix(".md"), text)
+    except OSError as error:
+        fix = "Choose another place: reverie report RUN --out page.html"
+        raise RunError(f"Cannot write '{target}': {error.strerror}.", fix) from error
+    return target
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file under a new name and then rename it: a link that lies in its place is replaced, not followed."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

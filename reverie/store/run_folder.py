@@ -1,0 +1,269 @@
+"""Run folders: where a run lives on disk, what it says about itself, and how people name it.
+
+``runs/<env>-<variant>-s<seed>-<n>/`` holds config.yaml (rebuilds the run), manifest.json (who, where, with what),
+metrics.jsonl, scores.jsonl, machine.jsonl, run.log, status.json and the policies. config.hmac says who made it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from reverie.core.errors import RunError, nearest
+from reverie.machine import processor
+from reverie.store import documents
+from reverie.store.repository import CodeVersion
+from reverie.store.signature import sign_config
+from reverie.store.trees import write_bytes
+
+DEFAULT_RUNS_DIR = Path("runs")
+FORESIGHT, FORESIGHT_NUMBERS = "foresight", "foresight.json"
+"""Where the looks of world models lie in a run, and the file with the numbers of each."""
+LONGEST_NAME = 150
+"""Characters of the spec that a run is named after; systems allow 255 in all."""
+PACKAGES = ("reverie", "torch", "numpy", "gymnasium", "safetensors", "pydantic")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+STATUS: dict[str, Callable[[Any], bool]] = {
+    "state": lambda value: isinstance(value, str),
+    "env_steps": _is_count, "updates": _is_count, "best_score": _is_score, "final_score": _is_score,
+}  # fmt: skip
+"""What status.json may hold; whoever reads it counts and prints it."""
+
+
+class RunFolder:
+    """A run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def env(self) -> str:
+        """What the run trains on, as in its ``<env>:<variant>``."""
+        return str(self.manifest().get("spec", "")).rpartition(":")[0]
+
+    @property
+    def words(self) -> str:
+        """How the run is named in a command that is typed where this process runs."""
+        path = self.path if self.name else self.path.resolve()  # "." has no name of its own
+        return shlex.quote(path.name) + runs_dir_option(path.parent)
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.yaml"
+
+    def manifest(self) -> dict[str, Any]:
+        path = self.path / "manifest.json"
+        told = read_json(path)
+        for key in ("versions", "machine", "git"):
+            if not isinstance(told.get(key, {}), dict):
+                raise RunError(f"{path} is damaged: {key} is not a mapping.")
+        return told
+
+    def status(self) -> dict[str, Any]:
+        """How far the run is: state, env_steps, best_score, final_score."""
+        path = self.path / "status.json"
+        fix = f"Delete it; then it is written again by: reverie resume {self.words}"
+        told = {"state": "created", **read_json(path, fix)} if path.exists() else {"state": "created"}
+        for key, fits in STATUS.items():
+            if key in told and not fits(told[key]):
+                raise RunError(f"{path} is damaged: {key} cannot be {str(told[key])[:50]!r}.", fix)
+        return told
+
+    def write_status(self, **values: Any) -> None:
+        write_json(self.path / "status.json", {**self.status(), **values})
+
+
+def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: list[str], name: str = "") -> RunFolder:
+    """A new folder with its config and manifest, called after ``name`` or else after ``spec``."""
+    shown = (name or spec).removeprefix("__main__.")
+    path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', shown)[:LONGEST_NAME]}-s{seed}")
+    code = CodeVersion.of(Path.cwd())
+    manifest = {
+        "spec": spec, "seed": seed, "command": command, "created": time.time(),
+        "versions": versions(), "machine": machine(), "git": code.to_json(),
+    }  # fmt: skip
+    with removed_if_unwritable(path):
+        (path / "config.yaml").write_text(config_yaml, encoding="utf-8")
+        sign_config(path, config_yaml)
+        if code.diff:  # the commit alone would not tell what was trained
+            (path / "uncommitted.diff").write_text(code.diff, encoding="utf-8")
+        write_json(path / "manifest.json", manifest)
+    return RunFolder(path)
+
+
+@contextmanager
+def removed_if_unwritable(path: Path) -> Iterator[None]:
+    """For filling a new folder: if the disk fails, it goes, as nothing could be resumed from half of it."""
+    try:
+        yield
+    except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)
+        raise _cannot_write(path.parent, error) from error
+
+
+def remove_unstarted(folder: RunFolder) -> None:
+    """Delete a new run whose config turned out wrong while its parts were made; one that has started stays."""
+    if folder.status()["state"] == "created":
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def find_run(name: str, runs_dir: Path | None = None) -> Path:
+    """The folder of a run: a path, its name, a unique beginning of it, ``@last``, ``@best`` or ``@best:<env>``."""
+    runs_dir = runs_dir or DEFAULT_RUNS_DIR
+    if documents.is_file(Path(name) / "config.yaml"):
+        return Path(name)
+    runs = list_runs(runs_dir)
+    if not runs:
+        fix = f"Start one: reverie train CartPole-v1:ppo{runs_dir_option(runs_dir)}"
+        raise RunError(f"There are no runs in '{runs_dir}'.", fix)
+    if name == "@last":
+        return _highest(runs, lambda run: run.manifest().get("created"), "No manifest.json of a run can be read.").path
+    if name == "@best" or name.startswith("@best:"):
+        return _find_best(runs, name.removeprefix("@best").removeprefix(":")).path
+    matches = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0].path
+    if matches:
+        names = ", ".join(run.name for run in matches[:8])
+        raise RunError(f"'{name}' could be several runs: {names}.", "Type a few more letters.")
+    raise RunError(f"There is no run '{name}' in '{runs_dir}'.", nearest(name, [run.name for run in runs]))
+
+
+def _find_best(runs: list[RunFolder], env: str) -> RunFolder:
+    """The run with the best evaluation, of those on an env: returns of different envs cannot be compared."""
+    by_env: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        with suppress(RunError):
+            if _is_number(run.status().get("best_score")):
+                by_env.setdefault(run.env, []).append(run)
+    if env and env not in by_env:
+        raise RunError(f"No run on '{env}' has been evaluated.", nearest(env, by_env))
+    if not env and len(by_env) > 1:
+        fix = f"Write {' or '.join(f'@best:{name}' for name in sorted(by_env)[:8])}."
+        raise RunError("@best cannot compare runs on several environments: their returns mean different things.", fix)
+    missing = "No run has been evaluated yet, so there is no best one."
+    return _highest(by_env.get(env) or runs, lambda run: run.status().get("best_score"), missing)
+
+
+def runs_dir_option(runs_dir: Path) -> str:
+    """What a command needs to find runs in this folder: nothing, or `` --runs-dir <folder>``."""
+    is_usual = runs_dir.resolve() == DEFAULT_RUNS_DIR.resolve()
+    return "" if is_usual else f" --runs-dir {shlex.quote(str(runs_dir))}"
+
+
+def list_runs(runs_dir: Path) -> list[RunFolder]:
+    """All runs in a folder, by name."""
+    return [RunFolder(path.parent) for path in sorted(runs_dir.glob("*/manifest.json"))]
+
+
+def read_json(path: Path, fix: str = "", limit: int = documents.LARGEST_DOCUMENT) -> dict[str, Any]:
+    """The mapping in a JSON file; ``fix`` is what to do if it cannot be read."""
+    try:
+        value = documents.read_json(path, limit)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}", fix) from error
+    if not isinstance(value, dict):
+        raise RunError(f"{path} cannot be read: not a mapping.", fix)
+    return value
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON file so that a crash leaves either the old or the new one."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a crash leaves either the old or the new one."""
+    temporary = path.with_name(path.name + ".new")
+    write_bytes(temporary, text.encode())
+    os.replace(temporary, path)
+
+
+def refuse_links(run: Path) -> None:
+    """A stranger's run could make us write into a file of yours through a link; runs have no need of any."""
+    for folder, folders, files in os.walk(run, followlinks=False):
+        for entry in (Path(folder, name) for name in (*folders, *files)):
+            if entry.is_symlink():
+                raise RunError(
+                    f"'{entry}' is a link to another place, which the run would write to.",
+                    "Remove it; or, if you put it there, add --trust.",
+                )
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of what decides the bits of a result."""
+    packages = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **packages, "blas": processor.blas_kernels()}
+
+
+def machine() -> dict[str, Any]:
+    """What kind of machine this is."""
+    return {
+        "system": platform.platform(), "processor": processor.facts().get("model name") or platform.processor(),
+        "cores": os.cpu_count(),
+        "executable": Path(sys.executable).name,
+    }  # fmt: skip
+
+
+def _claim_name(runs_dir: Path, stem: str) -> Path:
+    """The first free ``stem-n``; making the folder is what claims it, so parallel runs never share one."""
+    number = 1
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = runs_dir / f"{stem}-{number}"
+            try:
+                path.mkdir()
+                return path
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise _cannot_write(runs_dir, error) from error
+
+
+def _cannot_write(runs_dir: Path, error: OSError) -> RunError:
+    return RunError(f"Cannot write into '{runs_dir}': {error.strerror}.", "Choose another folder with --runs-dir.")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it can be compared: a score may be NaN, or missing."""
+    return isinstance(value, int | float) and value == value
+
+
+def _highest(runs: list[RunFolder], read: Callable[[RunFolder], Any], missing: str) -> RunFolder:
+    """The run with the highest number; a damaged run must not stand in the way of the others."""
+    found: list[tuple[float, RunFolder]] = []
+    for run in runs:
+        with suppress(RunError):
+            number = read(run)
+            if _is_number(number):
+                found.append((number, run))
+    if not found:
+        raise RunError(missing, "Name a run: " + ", ".join(run.name for run in runs[:8]))
+    return max(found, key=lambda pair: pair[0])[1]

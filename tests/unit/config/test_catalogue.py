@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from reverie.cli.envs import app
+from reverie.config.catalogue import find_env_config, list_envs
+from reverie.core.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+def test_presets_come_first_and_once_with_what_they_mean() -> None:
+    entries = list_envs()
+    names = [entry.name for entry in entries]
+    assert len(names) == len(set(names))
+    assert [entry.source for entry in entries] == sorted((entry.source for entry in entries), reverse=True)
+    (cartpole,) = [entry for entry in entries if entry.name == "CartPole-v1"]
+    assert (cartpole.source, cartpole.solved_at, cartpole.max_episode_steps) == ("preset", 475, 500)
+    assert "ppo" in cartpole.variants
+    assert cartpole.summary
+
+
+def test_every_registered_id_is_listed() -> None:
+    assert {"FrozenLake-v1", "Reverie/Counting-v0"} <= {entry.name for entry in list_envs()}
+
+
+def test_the_filter_looks_at_names_and_summaries() -> None:
+    assert {entry.name for entry in list_envs("cartpole")} >= {"CartPole-v1", "CartPole-v0"}
+    assert "CartPole-v1" in {entry.name for entry in list_envs("POLE UPRIGHT")}
+    assert list_envs("nothing is called like this") == []
+
+
+def test_presets_ids_and_overrides_give_configs() -> None:
+    assert find_env_config("CartPole-v1").spec.solved_at == 475
+    config = find_env_config("FrozenLake-v1", ["env.kwargs.is_slippery=false", "env.max_episode_steps=9"])
+    assert (config.id, config.kwargs, config.max_episode_steps) == ("FrozenLake-v1", {"is_slippery": False}, 9)
+    with pytest.raises(ConfigError, match=r"env\.wrapers"):
+        find_env_config("FrozenLake-v1", ["env.wrapers=[one_hot]"])
+
+
+def test_the_list_reads_well_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(app, ["list"])
+    assert shown.exit_code == 0
+    assert "CartPole-v1" in shown.stdout
+    assert "FrozenLake-v1" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert "No environment matches" in CliRunner().invoke(app, ["list", "xyzzy"]).stdout
+
+
+def test_the_list_as_json() -> None:
+    shown = CliRunner().invoke(app, ["list", "cartpole", "--json"])
+    assert "CartPole-v1" in [entry["name"] for entry in json.loads(shown.stdout)]
+
+
+def test_a_check_that_finds_errors_ends_with_code_1() -> None:
+    sound = CliRunner().invoke(app, ["check", "broken_envs.Sound", "env.max_episode_steps=20"])
+    assert (sound.exit_code, "nothing to complain about" in sound.stdout) == (0, True)
+    broken = CliRunner().invoke(app, ["check", "broken_envs.OldStep"])
+    assert (broken.exit_code, "step() returns 4 values" in broken.stdout) == (1, True)
+    warned = CliRunner().invoke(
+        app, ["check", "broken_envs.Sound", "env.max_episode_steps=20", "env.log_keys=[regret]", "--json"]
+    )
+    assert warned.exit_code == 0
+    assert [finding["severity"] for finding in json.loads(warned.stdout)] == ["warning"]

@@ -1,0 +1,119 @@
+"""What is found out about an agent before there is a run for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from reverie import api, backend
+from reverie.build import check_agent, check_reads
+from reverie.core import registry
+from reverie.core.errors import ConfigError
+from reverie.core.reads import Transitions
+from reverie.core.rng import make_generator
+from reverie.core.specs import Specs
+from reverie.data.rollout import RolloutBuffer
+from reverie.envs.make import make_specs
+from reverie.nets.encoders import MLP
+from tests.checking import CheckingAlgorithm
+
+FITTING = (
+    ("CartPole-v1:dqn",), ("CartPole-v1:dreamer", "size400m"), ("CartPole-v1:ppo", "algorithm.network.kind=gru"),
+    ("CartPole-v1:ppo", "algorithm.network.kind=transformer"), ("CartPole-v1:reinforce",), ("Pendulum-v1:sac",),
+    ("Reverie/Motion-v0:dreamer",), ("Reverie/Motion-v0:dreamer", "**.strided=true"), ("Reverie/Motion-v0:ppo",),
+    ("Taxi-v4:qlearning",),
+)  # fmt: skip
+
+
+def test_every_algorithm_is_tried() -> None:
+    kinds = {api.make_config(spec, words).algorithm.kind for spec, *words in FITTING}
+    assert kinds == set(registry.kinds("algorithm")) - {"toy", "other"}  # those of the tests
+
+
+@pytest.mark.parametrize("words", FITTING, ids=" ".join)
+def test_agents_can_be_made_without_weights(words: tuple[str, ...]) -> None:
+    config = api.make_config(words[0], words[1:])
+    make, specs, device = registry.load("algorithm", config.algorithm.kind), make_specs(config.env), backend.device()
+    with backend.without_weights():
+        algorithm = make(config.algorithm, specs, make_generator(0))
+    modules = backend.modules_of(algorithm).values()
+    assert {parameter.device.type for module in modules for parameter in module.parameters()} <= {"meta"}
+    assert (backend.device(), torch.zeros(1).device.type) == (device, "cpu")
+    check_agent(config)
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "fix"),
+    [
+        ("CartPole-v1:dqn", "rollout", "replay"),
+        ("Taxi-v4:qlearning", "replay", "rollout"),
+        ("CartPole-v1:reinforce", "replay", "rollout"),
+    ],
+)
+def test_a_buffer_that_cannot_serve_is_refused(spec: str, kind: str, fix: str) -> None:
+    setting = f"buffers.main.kind={kind}"
+    with pytest.raises(ConfigError, match=f"cannot learn from {setting}") as caught:
+        check_agent(api.make_config(spec, [setting]))
+    assert caught.value.fix.startswith(f"Set buffers.main.kind={fix}")
+
+
+def test_a_ratio_to_what_has_no_size_is_refused() -> None:
+    with pytest.raises(ConfigError, match="train_ratio means nothing"):
+        check_agent(api.make_config("CartPole-v1:ppo", ["phases.learn.hooks.update.train_ratio=64"]))
+
+
+def test_all_reads_that_cannot_be_served_are_told_together() -> None:
+    learn = "hooks: [{collect: {rows: 64}}, {update: {train_ratio: 64}}], duration_steps: 100}"
+    words = [f"phases=[{{name: a, {learn}, {{name: b, buffer: other, {learn}]", "buffers.other.kind=replay"]
+    with pytest.raises(ConfigError, match="train_ratio means nothing") as caught:
+        check_agent(api.make_config("CartPole-v1:ppo", words))
+    assert "cannot learn from buffers.other.kind=replay" in caught.value.message
+    assert len(caught.value.fix.splitlines()) == 2
+
+
+class OwnTransitions(Transitions):
+    """A read of one's own that replay answers as it answers others of its kind."""
+
+
+class OwnBuffer(RolloutBuffer):
+    """A buffer of one's own that does not say that it answers more."""
+
+
+def test_reads_and_buffers_of_ones_own() -> None:
+    config = api.make_config("CartPole-v1:dqn")
+    check_reads(config, {"update": OwnTransitions(32)})
+    config = api.make_config("CartPole-v1:dqn", [f"buffers.main.kind={__name__}.OwnBuffer"])
+    with pytest.raises(ConfigError) as caught:
+        check_reads(config, {"update": Transitions(32)})
+    assert caught.value.fix.startswith("Set buffers.main.kind=replay")
+    assert caught.value.fix.endswith(f"or name the read in `serves` of {__name__}.OwnBuffer.")
+
+
+class LooksAtWeights(CheckingAlgorithm):
+    """An algorithm of one's own that nobody can make without weights."""
+
+    def __init__(self, config: Any, specs: Specs, rng: np.random.Generator) -> None:
+        super().__init__(config, specs, rng)
+        self.size = float(torch.nn.Linear(2, 2).weight.sum())
+
+
+class LooksAtRows(MLP):
+    """A network of one's own that does one thing or the other, by what it is shown."""
+
+    def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
+        features: Tensor = super().forward(observation)
+        return features if observation["obs"].max() > 5 else -features
+
+
+@pytest.mark.parametrize("setting", ["algorithm.kind={}.LooksAtWeights", "algorithm.network.kind={}.LooksAtRows"])
+def test_an_agent_that_needs_weights_is_left_to_the_run(setting: str) -> None:
+    config = api.make_config("CartPole-v1:ppo", [setting.format(__name__)])
+    make = registry.load("algorithm", config.algorithm.kind)
+    with backend.without_weights(), pytest.raises((RuntimeError, ConfigError), match="meta"):
+        make(config.algorithm, make_specs(config.env), make_generator(0))
+    check_agent(config)
