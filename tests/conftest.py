@@ -6,6 +6,7 @@ import importlib.util
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -58,6 +59,18 @@ def _global_generators_untouched() -> Iterator[None]:
     drawn = [name for name in before if before[name] != after[name]]
     if drawn:
         pytest.fail(f"drew from the global generator of {', '.join(drawn)}; use a named stream instead")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _signals_as_in_a_terminal() -> Iterator[None]:
+    """Tests started with ``nohup`` or ``&`` inherit ignored signals, and so would the processes that they stop."""
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    ignored = [number for number in defaults if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, defaults[number])
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -58,8 +58,11 @@ def started_parent(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A process with two seeds under way and one that waits."""
     words = [sys.executable, "-c", PARENT, json.dumps(command("wait", folder))]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
-        wait_for(folder / "started-1", folder / "started-2")
-        yield parent
+        try:
+            wait_for(folder / "started-1", folder / "started-2")
+            yield parent
+        finally:
+            parent.kill()  # Popen waits for it
 
 
 def wait_for(*paths: Path) -> None:
