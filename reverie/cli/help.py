@@ -47,7 +47,7 @@ def _simplify(parameter: Any) -> None:
     def display_type_rich(ctx: Any) -> str | None:
         if parameter.param_type_name == "argument" or getattr(parameter, "is_flag", False):
             return None
-        shown = show(ctx=ctx)
+        shown: str = show(ctx=ctx)
         return _WORDS.get(shown, shown)
 
     parameter.display_type_rich = display_type_rich

@@ -57,7 +57,7 @@ class Canvas:
             size = (self._inside.shape[1], self._inside.shape[0])
             array = np.asarray(Image.fromarray(np.ascontiguousarray(array)).resize(size, Image.Resampling.NEAREST))
         self._inside[:] = array
-        self._frame[-self._strip.height :] = self._strip.draw(caption)
+        self._frame[-self._strip.height :] = np.asarray(self._strip.draw(caption))
         return self._frame
 
     def _prepare(self, height: int, width: int) -> None:
@@ -100,7 +100,7 @@ class Strip:
 
 def as_picture(picture: Any) -> Array:
     """What ``render()`` gave as (H, W, 3) of uint8; VideoError if it is no picture."""
-    array = picture if isinstance(picture, np.ndarray) else np.zeros(0)
+    array: Array = picture if isinstance(picture, np.ndarray) else np.zeros(0)
     if array.ndim == 2:
         array = array[..., None]
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4) or not array.size or array.dtype == object:

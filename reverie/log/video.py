@@ -145,7 +145,7 @@ class GifWriter:
 
 
 def _write_all(pipe: IO[bytes], frame: Array) -> None:
-    rest = memoryview(frame).cast("B")
+    rest = frame.data.cast("B")
     while rest:
         rest = rest[pipe.write(rest) :]
 

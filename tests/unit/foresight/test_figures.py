@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.foresight.test_measure import Knower, counting_rows, look_of
 
 from reverie.foresight.figures import MOST_PANELS, draw_calibrations, draw_errors
 from reverie.foresight.measure import Calibration, Errors
 from reverie.runs.foresight_files import show_look
+from tests.unit.foresight.test_measure import Knower, counting_rows, look_of
 
 BLUE, ORANGE = (31, 119, 180), (255, 127, 14)
 FULL = np.full(4, 5)

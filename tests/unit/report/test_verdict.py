@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.report.test_world_model import write_look
 
 from reverie.report.gather import gather
 from reverie.report.look import Curves, Foresight, read_foresight
@@ -14,6 +13,7 @@ from reverie.report.page import run_page
 from reverie.report.verdict import verdict
 from reverie.report.world_model import foresight_section
 from tests.run_folders import write_run
+from tests.unit.report.test_world_model import write_look
 
 
 def make_look(shown: float = 0.01, obs: float = 0.02, reward: float = 0.1) -> Foresight:
