@@ -21,8 +21,10 @@ setup: $(TESTABLE)  ## create .venv and install the package with the extras that
 train: $(INSTALLED)  ## train PPO on CartPole-v1 to 500 (ARGS="seed=1 ..." is passed on)
 	$(BIN)/reverie train CartPole-v1:ppo $(ARGS)
 
-test: $(TESTABLE) browser  ## run all tests; coverage below 90 % fails
-	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=reverie --cov-report=term-missing:skip-covered --cov-fail-under=90
+test: $(TESTABLE) browser  ## run all tests; coverage below 90 %, or 80 % of a module, fails
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=reverie --cov-report=term-missing:skip-covered \
+		--cov-report=json:.coverage.json --cov-fail-under=90
+	$(BIN)/python .ci/module_coverage.py .coverage.json 80
 
 browser:  ## install Chromium, which tests of pages need, where this may be done; else say how
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
@@ -31,10 +33,12 @@ browser:  ## install Chromium, which tests of pages need, where this may be done
 		chromium chromium-driver; } >/dev/null 2>&1; } || \
 		echo "The tests of pages will be skipped; for them: sudo apt-get install chromium chromium-driver"
 
-lint: $(TOOLED)  ## check style, format and types
+lint: $(TOOLED)  ## check style, format, types, pages and licences
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/pymarkdown scan *.md docs
+	$(BIN)/python .ci/licences.py
 
 format: $(TOOLED)  ## repair style and format where a machine can
 	$(BIN)/ruff check --fix .

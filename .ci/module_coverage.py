@@ -1,0 +1,31 @@
+"""Fail when a module's coverage is below the floor: python .ci/module_coverage.py coverage.json 80"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def modules_below(report: dict[str, Any], floor: float) -> dict[str, float]:
+    """Percent covered of each module below the floor, lowest first. A module without statements counts as covered."""
+    percents = {name: one["summary"]["percent_covered"] for name, one in report["files"].items()}
+    return dict(sorted(((name, p) for name, p in percents.items() if p < floor), key=lambda pair: pair[1]))
+
+
+def main(path: str, floor: str) -> int:
+    report = json.loads(Path(path).read_text())
+    if not report["files"]:
+        print(f"{path} names no module: the tests ran without coverage.")
+        return 1
+    below = modules_below(report, float(floor))
+    for name, percent in below.items():
+        print(f"{name}: {percent:.1f} % of its lines are covered by tests, at least {floor} % are asked for.")
+    if not below:
+        print(f"Each of {len(report['files'])} modules is covered to at least {floor} %.")
+    return 1 if below else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
