@@ -55,6 +55,10 @@ CASES: dict[str, Case] = {
 }
 BY_NUMPY = ("ppo, discrete", "ppo, continuous", "dqn", "sac, continuous")
 """Cases that also have a numpy form: their torch form is recorded under a name of its own."""
+NUM_UPDATES = 20
+NUM_COMPARABLE = {PPO: 2}
+"""After how many updates the numbers are compared, where it is not the last. An update of PPO takes dozens of clipped
+steps: a change in the last bit of every weight moves its metrics by 1e-5 after 2 updates, by 0.02 to 6 after 20."""
 
 
 def make_batch(agent: Any, seed: int) -> Row:
@@ -73,12 +77,13 @@ def make_batch(agent: Any, seed: int) -> Row:
 
 
 def learn(case: str) -> tuple[dict[str, float], str]:
-    """Metrics of the last of 20 updates, and a hash of the state and of actions chosen with it."""
+    """Metrics of the last comparable update, and a hash of the state after 20 updates and of actions chosen with it."""
     kind, observations, action, values = CASES[case]
     agent = kind(kind.Config.model_validate(values), Specs(observations, action), make_generator("golden weights"))
-    for number in range(20):
+    for number in range(NUM_UPDATES):
         update = agent.update(make_batch(agent, number), Clock(updates=number), make_generator(number, "golden"))
-    found = {name: float(value) for name, value in update.metrics.items()}
+        if number + 1 == NUM_COMPARABLE.get(kind, NUM_UPDATES):
+            found = {name: float(value) for name, value in update.metrics.items()}
     now = column_of(random_rows(agent.specs, 12, 1, 99))
     chosen, _, _ = agent.act(now, agent.initial_carry(12), Clock(updates=20), make_generator("act"), Mode.COLLECT)
     return found, hash_tree({"state": agent.state(), "actions": chosen})
