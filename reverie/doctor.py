@@ -20,17 +20,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from reverie.envs.suites import SUITES
+
 LOWEST_PYTHON = (3, 11)
 LITTLE_DISK = 2 * 10**9
 LITTLE_MEMORY = 10**9
 LITTLE_SHARED = 64 * 10**6
 EXTRAS = {
-    "atari": ("ale_py", "Atari games"),
-    "box2d": ("Box2D", "LunarLander, BipedalWalker and CarRacing"),
-    "crafter": ("crafter", "Crafter"),
-    "dmc": ("dm_control", "the DeepMind control suite"),
+    **{suite.extra: (next(iter(suite.packages)), suite.title) for suite in SUITES if suite.extra},
     "minari": ("minari", "datasets of Minari"),
-    "mujoco": ("mujoco", "Hopper, HalfCheetah and the like"),
     "tensorboard": ("tensorboard", "log.tensorboard=true"),
     "video": ("imageio_ffmpeg", "videos as mp4"),
     "wandb": ("wandb", "log.wandb"),

@@ -18,7 +18,7 @@ from reverie.core.reads import Episodes, Read, Rollout, Window
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack
 from reverie.data.rows import transitions
-from reverie.envs.dummy import ACTION, EPISODE, STEP, read_counting
+from reverie.envs.suites.reverie.counting import ACTION, EPISODE, STEP, read_counting
 
 
 class CheckingAlgorithm:

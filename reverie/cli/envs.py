@@ -1,4 +1,4 @@
-"""``reverie envs``: what there is to train on, and whether an environment of your own is sound."""
+"""``reverie envs``: list environments, or check one of your own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="List environments, or check one of
 
 @app.command("list")
 def list_command(
-    filter: Annotated[str, typer.Argument(help="Keep only names and summaries that contain this.")] = "",
+    filter: Annotated[str, typer.Argument(help="Show only envs whose name, suite or summary contains this.")] = "",
     as_json: Json = False,
 ) -> None:
     """List presets and registered Gymnasium ids."""
@@ -48,7 +48,7 @@ def check_command(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 3,
     as_json: Json = False,
 ) -> None:
-    """Look for the usual mistakes in an environment. Ends with code 1 if there is an error."""
+    """Look for common mistakes in an environment. Exits with code 1 if there is an error."""
     from reverie.config.catalogue import find_env_config
     from reverie.envs.check import check_env
     from reverie.log.progress import quiet_progress
@@ -71,7 +71,7 @@ def _print_entries(entries: Sequence[EnvEntry]) -> None:
         console.print("Train with a preset: reverie train <name>:<variant>\n", style="dim", highlight=False)
     if others:
         console.print("[bold]Other registered ids[/bold]")
-        console.print(", ".join(entry.name for entry in others), highlight=False)
+        console.print(_id_table(others))
 
 
 def _preset_table(entries: Sequence[EnvEntry]) -> Table:
@@ -83,6 +83,17 @@ def _preset_table(entries: Sequence[EnvEntry]) -> Table:
     for entry in entries:
         solved = "" if entry.solved_at is None else f"{entry.solved_at:g}"
         table.add_row(entry.name, ", ".join(entry.variants), solved, escape(entry.summary))
+    return table
+
+
+def _id_table(entries: Sequence[EnvEntry]) -> Table:
+    """The ids of each suite, those of no known suite last."""
+    ids: dict[str, list[str]] = {}
+    for entry in sorted(entries, key=lambda entry: (not entry.suite, entry.suite)):
+        ids.setdefault(entry.suite, []).append(entry.name)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for suite, names_of_suite in ids.items():
+        table.add_row(suite or "others", ", ".join(names_of_suite))
     return table
 
 
@@ -99,4 +110,4 @@ def _print_findings(env: str, findings: Sequence[Finding]) -> None:
         console.print(table, highlight=False)
         console.print(f"{env}: {count(errors, 'error')}, {count(len(findings) - errors, 'warning')}.", highlight=False)
     else:
-        console.print(f"{env}: nothing to complain about.", style="green", highlight=False)
+        console.print(f"{env}: no problems found.", style="green", highlight=False)

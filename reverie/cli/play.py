@@ -109,10 +109,11 @@ def _find_env(target: str, overrides: Sequence[str], random: bool, runs_dir: Pat
     from reverie.config.catalogue import find_env_config
     from reverie.config.presets import env_names
     from reverie.core.errors import ConfigError, nearest
-    from reverie.envs.make import is_dotted, register_own_envs
+    from reverie.envs.make import is_dotted
+    from reverie.envs.suites import register_suites
     from reverie.store.run_folder import list_runs
 
-    register_own_envs()
+    register_suites()
     is_run = target.startswith("@") or (Path(target) / "config.yaml").exists()
     is_env = target in gym.registry or target in env_names() or ":" in target or is_dotted(target)
     if not is_run and (is_env or random):

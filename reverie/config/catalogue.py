@@ -1,4 +1,4 @@
-"""What there is to train on: the presets that ship with the package and every registered Gymnasium id."""
+"""The catalogue of envs: Reverie's presets, and every id in Gymnasium's registry."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from reverie.config.presets import env_names, find_in_folder
 from reverie.config.tree import put
 from reverie.config.validate import load_part
 from reverie.envs.config import EnvConfig
-from reverie.envs.make import register_own_envs
+from reverie.envs.suites import find_suite, register_suites
 
 
 @dataclass(frozen=True)
 class EnvEntry:
-    """One line of the list. ``variants`` are the tuned settings behind a colon: ``CartPole-v1:ppo``."""
+    """One env of the list. ``variants`` are what may follow the colon in ``reverie train CartPole-v1:ppo``."""
 
     name: str
     id: str
     source: Literal["preset", "gymnasium"]
+    suite: str = ""
     summary: str = ""
     observation: str = ""
     actions: str = ""
@@ -36,17 +37,20 @@ class EnvEntry:
 
 
 def list_envs(filter: str = "") -> list[EnvEntry]:
-    """Presets first, then the other ids; ``filter`` keeps those whose name, id or summary contains it."""
-    register_own_envs()
+    """Presets first, then the other ids. ``filter`` keeps envs whose name, id, suite or summary contains it."""
+    register_suites()
     presets = [_preset_entry(name) for name in env_names()]
     covered = {entry.name for entry in presets}
     others = [_registered_entry(env_id) for env_id in sorted(gym.registry) if env_id not in covered]
-    word = filter.lower()
-    return [entry for entry in presets + others if word in f"{entry.name} {entry.id} {entry.summary}".lower()]
+    return [entry for entry in presets + others if filter.lower() in _searched_text(entry)]
+
+
+def _searched_text(entry: EnvEntry) -> str:
+    return f"{entry.name} {entry.id} {entry.suite} {entry.summary}".lower()
 
 
 def find_env_config(name: str, overrides: Sequence[str] = ()) -> EnvConfig:
-    """The env part of a preset, or the plain env of that id, with ``env.key=value`` overrides."""
+    """The ``env`` section of a preset, or a plain env with that id, with ``env.key=value`` overrides applied."""
     preset = find_in_folder("env", name)
     tree: dict[str, Any] = {"env": {"id": name, **(preset.body["env"] if preset else {})}}
     for path, value in override_assignments(overrides):
@@ -63,6 +67,7 @@ def _preset_entry(name: str) -> EnvEntry:
         name=name,
         id=config.id,
         source="preset",
+        suite=_suite_name(config.id),
         summary=text.summary,
         observation=text.observation,
         actions=text.actions,
@@ -74,7 +79,13 @@ def _preset_entry(name: str) -> EnvEntry:
 
 
 def _registered_entry(env_id: str) -> EnvEntry:
-    return EnvEntry(env_id, env_id, "gymnasium", max_episode_steps=_registered_limit(env_id))
+    limit = _registered_limit(env_id)
+    return EnvEntry(env_id, env_id, "gymnasium", _suite_name(env_id), max_episode_steps=limit)
+
+
+def _suite_name(env_id: str) -> str:
+    suite = find_suite(env_id)
+    return "" if suite is None else suite.name
 
 
 def _registered_limit(env_id: str) -> int | None:

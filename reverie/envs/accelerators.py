@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,68 +20,11 @@ import numpy as np
 from reverie.core.errors import RunError
 from reverie.core.types import Row
 from reverie.envs import wrappers
+from reverie.envs.suite import Accelerator, Env
+from reverie.envs.suites import suite_of_module
 
 LONG_EPISODE = 1000
 """Actions after which an admitted accelerator takes over from replay."""
-
-Env = gym.Env[Any, Any]
-
-
-class Accelerator(Protocol):
-    """Saves and loads what one env or wrapper, without those inside it, remembers of its episode."""
-
-    def save(self, env: Any) -> Row: ...
-
-    def load(self, env: Any, arrays: Row) -> None: ...
-
-
-class AleState:
-    """Atari: the emulator with its random generator, which sticky actions draw from."""
-
-    def save(self, env: Any) -> Row:
-        return {"ale": np.frombuffer(env.ale.cloneState(include_rng=True).serialize(), np.uint8).copy()}
-
-    def load(self, env: Any, arrays: Row) -> None:
-        from ale_py import ALEState
-
-        env.ale.restoreState(ALEState(arrays["ale"].tobytes()))
-
-
-class MujocoState:
-    """MuJoCo: everything that integrating on depends on. What envs read between steps may still be stale."""
-
-    def save(self, env: Any) -> Row:
-        import mujoco
-
-        kind = mujoco.mjtState.mjSTATE_INTEGRATION
-        numbers = np.empty(mujoco.mj_stateSize(env.model, kind))
-        mujoco.mj_getState(env.model, env.data, numbers, kind)
-        return {"mujoco": numbers}
-
-    def load(self, env: Any, arrays: Row) -> None:
-        import mujoco
-
-        mujoco.mj_setState(env.model, env.data, arrays["mujoco"], mujoco.mjtState.mjSTATE_INTEGRATION)
-
-
-class DMControlState:
-    """The control suite: as MuJoCo, with everything that follows from it computed anew, and its own count of steps."""
-
-    def save(self, env: Any) -> Row:
-        import mujoco
-
-        physics, kind = env.suite_env.physics, mujoco.mjtState.mjSTATE_INTEGRATION
-        numbers = np.empty(mujoco.mj_stateSize(physics.model.ptr, kind))
-        mujoco.mj_getState(physics.model.ptr, physics.data.ptr, numbers, kind)
-        return {"mujoco": numbers, "steps": np.array(env.suite_env._step_count)}
-
-    def load(self, env: Any, arrays: Row) -> None:
-        import mujoco
-
-        physics, kind = env.suite_env.physics, mujoco.mjtState.mjSTATE_INTEGRATION
-        mujoco.mj_setState(physics.model.ptr, physics.data.ptr, arrays["mujoco"], kind)
-        physics.forward()
-        env.suite_env._step_count = int(arrays["steps"])
 
 
 class ElapsedSteps:
@@ -104,7 +47,7 @@ class FrameHistory:
         env._history = {path: deque(frames, maxlen=len(frames)) for path, frames in arrays.items()}
 
 
-class NoMemory:
+class NoState:
     """A wrapper that forgets everything between two steps."""
 
     def save(self, env: Any) -> Row:
@@ -118,12 +61,12 @@ _WRAPPERS: dict[type[Any], Accelerator] = {
     gym.wrappers.TimeLimit: ElapsedSteps(),
     wrappers.TimeLimit: ElapsedSteps(),
     wrappers.FrameStack: FrameHistory(),
-    wrappers.ActionRepeat: NoMemory(),
-    wrappers.Grayscale: NoMemory(),
-    wrappers.OneHot: NoMemory(),
-    wrappers.RenderPixels: NoMemory(),
-    wrappers.Resize: NoMemory(),
-    wrappers.RewardClip: NoMemory(),
+    wrappers.ActionRepeat: NoState(),
+    wrappers.Grayscale: NoState(),
+    wrappers.OneHot: NoState(),
+    wrappers.RenderPixels: NoState(),
+    wrappers.Resize: NoState(),
+    wrappers.RewardClip: NoState(),
 }
 
 
@@ -163,16 +106,11 @@ def find_accelerator(env: Env, every: float = math.inf) -> ChainState | None:
             return None
         links.append((env, _WRAPPERS[type(env)]))
         env = env.env
-    innermost = _innermost(env)
-    return None if innermost is None else ChainState([*links, (env, innermost)], every)
+    simulator = _simulator_accelerator(env)
+    return None if simulator is None else ChainState([*links, (env, simulator)], every)
 
 
-def _innermost(env: Any) -> Accelerator | None:
-    """By module, so that nothing has to be imported that the env did not import already."""
-    module = type(env).__module__
-    if module == "ale_py.env" and isinstance(env._frameskip, int):  # a random skip draws outside the emulator
-        return AleState()
-    if module == "reverie.envs.dm_control":
-        return DMControlState()
-    # Classes of Gymnasium itself only: one derived from them may remember more than the simulator does.
-    return MujocoState() if module.startswith("gymnasium.envs.mujoco.") else None
+def _simulator_accelerator(env: Any) -> Accelerator | None:
+    """By the class itself, not its bases: a derived class may have state outside of the simulator."""
+    suite = suite_of_module(type(env).__module__)
+    return suite.accelerator(env) if suite is not None and suite.accelerator is not None else None

@@ -7,10 +7,10 @@ import math
 import os
 import re
 import statistics
-import sys
 import time
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -26,26 +26,8 @@ from reverie.envs.given import explain_missing
 from reverie.envs.mistakes import line_of
 from reverie.envs.render import prepare_drawing
 from reverie.envs.repairs import repair_env
+from reverie.envs.suites import SUITES, find_suite, register_env, register_suites, suite_of_module
 
-_OWN_ENVS: dict[str, tuple[str, int]] = {
-    "Reverie/Counting-v0": ("reverie.envs.dummy:CountingEnv", 10_000),
-    "Reverie/Motion-v0": ("reverie.envs.dummy:MotionEnv", 32),
-    "Reverie/Constant-v0": ("reverie.envs.dummy:ConstantRewardEnv", 20),
-    "Reverie/Recall-v0": ("reverie.envs.recall:RecallEnv", 1000),
-    "Crafter/Reward": ("reverie.envs.crafter:CrafterEnv", 10_000),
-    "Crafter/NoReward": ("reverie.envs.crafter:CrafterWithoutReward", 10_000),
-    "Bandit/Bernoulli-v0": ("reverie.envs.bandits:BernoulliBandit", 1000),
-    "Bandit/Gaussian-v0": ("reverie.envs.bandits:GaussianBandit", 1000),
-    "Bandit/Drifting-v0": ("reverie.envs.bandits:DriftingBandit", 1000),
-    "Bandit/Contextual-v0": ("reverie.envs.bandits:ContextualBandit", 1000),
-}
-_SUITE = "dmc/"
-"""Begins the ids of the DeepMind control suite; the rest is its domain and task."""
-_ATARI = "ALE/"
-"""Begins the ids of Atari's games, which their package registers when it is imported."""
-_EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "envs.crafter": "crafter", "envs.dm_control": "dmc"}
-_told: set[str] = set()
-"""What MuJoCo has warned of."""
 _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
 
 
@@ -57,7 +39,7 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
     if render_mode is not None:
         prepare_drawing()
     kwargs = dict(config.kwargs) if render_mode is None else {**config.kwargs, "render_mode": render_mode}
-    env = repair_env(_make_bare(config, kwargs))
+    env = repair_env(_make_bare(config, kwargs), SUITES)
     for wrapper_class, wrapper in wrappers:
         env = wrapper_class(env, wrapper)
     return env
@@ -95,13 +77,6 @@ def max_episode_steps_of(env: gym.Env[Any, Any]) -> int | None:
     return inner if inner is None else math.ceil(inner / repeats)
 
 
-def register_own_envs() -> None:
-    """Put our own envs into Gymnasium's registry; does nothing the second time."""
-    for env_id, (entry_point, max_episode_steps) in _OWN_ENVS.items():
-        if env_id not in gym.registry:
-            gym.register(env_id, entry_point, max_episode_steps=max_episode_steps)
-
-
 def is_dotted(env_id: str) -> bool:
     """Whether an env is named as ``my_module.MyEnv`` rather than by a Gymnasium id."""
     parts = env_id.split(".")
@@ -110,16 +85,13 @@ def is_dotted(env_id: str) -> bool:
 
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     """Gymnasium's entry for an id; ``package:Id-v0`` imports the package that registers it first."""
-    register_own_envs()
+    register_suites()
     module, _, name = env_id.rpartition(":")
     if module:
         registry.check_foreign("env", env_id)
         _import_registering(module)
-    if name.startswith(_SUITE) and name not in gym.registry:
-        arguments = {"task": name.removeprefix(_SUITE)}
-        gym.register(name, "reverie.envs.dm_control:DMControlEnv", max_episode_steps=1000, kwargs=arguments)
-    if name.startswith(_ATARI) and name not in gym.registry:
-        _register_atari(env_id)
+    if name not in gym.registry:
+        register_env(name)
     if name not in gym.registry:
         if (error := explain_missing(name)) is not None:
             raise error
@@ -130,44 +102,16 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     return gym.registry[name]
 
 
-def _register_atari(env_id: str) -> None:
-    try:
-        import ale_py
-    except ImportError as error:
-        fix = 'pip install "reverie[atari]"'
-        raise ConfigError(f"'{env_id}' needs the emulator of Atari's games, which is not installed.", fix) from error
-    gym.register_envs(ale_py)
-
-
-def _hear_mujoco() -> None:
-    """Tell MuJoCo's warnings by :func:`_tell_mujoco`; by itself it also writes each into a file where the user is."""
-    with suppress(ImportError):  # which is told when the env is made
-        import mujoco
-
-        mujoco.set_mju_user_warning(_tell_mujoco)
-
-
-def _tell_mujoco(text: str) -> None:
-    """Each kind once in a process, and nothing about the files of models: those are Gymnasium's, not the user's."""
-    kind = text.partition(" at ")[0]  # what follows are the joint and the time
-    if kind in _told or "is deprecated" in text:
-        return
-    _told.add(kind)
-    with suppress(Exception):  # an error would end the process: it is C that calls
-        print(f"MuJoCo warns: {text}", file=sys.stderr)
-
-
 def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     try:
         if is_dotted(config.id):
             return _make_own_class(config, kwargs)
         spec = copy.copy(find_spec(config.id))
         spec.order_enforce = False  # a wrapper that only checks, on every step
-        if ".mujoco" in str(spec.entry_point):
-            _hear_mujoco()
-        with warnings.catch_warnings():
-            # Box2D's import warns of this, and ends the interpreter where warnings are errors.
-            warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
+        suite = find_suite(spec.id)
+        if suite is not None and suite.prepare is not None:
+            suite.prepare()
+        with _without_warnings_of_suites():
             limit = config.max_episode_steps
             return gym.make(spec, max_episode_steps=limit, disable_env_checker=True, **kwargs)
     except ReverieError:
@@ -176,6 +120,14 @@ def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
         raise _missing_package(config.id, error) from error
     except Exception as error:
         raise _cannot_make(config, kwargs, error) from error
+
+
+@contextmanager
+def _without_warnings_of_suites() -> Iterator[None]:
+    with warnings.catch_warnings():
+        for pattern in (pattern for suite in SUITES for pattern in suite.ignored_warnings):
+            warnings.filterwarnings("ignore", pattern, DeprecationWarning)
+        yield
 
 
 def _cannot_make(config: EnvConfig, kwargs: dict[str, Any], error: Exception) -> ConfigError:
@@ -219,9 +171,8 @@ def _import_registering(module: str) -> None:
 
 def _missing_package(env_id: str, error: Exception) -> ConfigError:
     """Which extra of ours would bring what an env lacks."""
-    entry_point = "" if is_dotted(env_id) else str(find_spec(env_id).entry_point)
-    extra = next((extra for word, extra in _EXTRAS.items() if word in entry_point), None)
-    fix = f'pip install "reverie[{extra}]"' if extra else "Install the package that it needs."
+    suite = suite_of_module(env_id) if is_dotted(env_id) else find_suite(find_spec(env_id).id)
+    fix = suite.install_hint if suite is not None else "Install the package that it needs."
     return ConfigError(f"The environment '{env_id}' cannot be made: {error}", fix)
 
 

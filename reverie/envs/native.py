@@ -10,17 +10,17 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from reverie.core.errors import ConfigError, RunError
 from reverie.core.rng import derive_seed
 from reverie.core.specs import flatten_observation
 from reverie.core.types import Array, Row, State, is_last
-from reverie.core.wording import count
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import make_action_map
 from reverie.envs.make import find_spec, is_dotted, make_specs
+from reverie.envs.suite import VectorState
+from reverie.envs.suites import SUITES
 from reverie.envs.vector import blank_rows
 
 _USE_OTHERS = "Use env.vector=sync or env.vector=process instead."
@@ -78,38 +78,25 @@ class NativeVector:
         return rows
 
     def state(self) -> State:
-        env = self._cartpole()
-        if env.state is None:
-            return {"seed": self._seed, "env": None}
-        arrays = {"state": env.state.copy(), "steps": env.steps.copy(), "prev_done": env.prev_done.copy()}
-        return {"seed": self._seed, "env": {**arrays, "random": _plain(env.np_random)}}
+        return {"seed": self._seed, "env": self._vector_state().save(self._env.unwrapped)}
 
     def load_state(self, state: State) -> None:
-        env, inner = self._cartpole(), state["env"]
+        env, saver = self._env.unwrapped, self._vector_state()
         self._seed = state["seed"]
-        if inner is None:
-            env.state = None
-            return
-        if inner["steps"].shape != (self.num_envs,):
-            raise RunError(
-                f"The saved state holds {count(len(inner['steps']), 'env')}, this run has {self.num_envs}.",
-                f"Set env.num_envs={len(inner['steps'])} to continue, or start a new run.",
-            )
-        for name in ("state", "steps", "prev_done"):
-            setattr(env, name, inner[name].copy())
-        numbers = {key: int(value) for key, value in inner["random"]["state"].items()}
-        env.np_random.bit_generator.state = {**inner["random"], "state": numbers}
-        self._pending = env.prev_done.copy()
+        saver.load(env, state["env"])
+        if state["env"] is not None:
+            self._pending = saver.pending(env)
 
     def expect(self, now: Row) -> int:
         """Nothing to compare: states are arrays here, and no episode is replayed."""
         return 0
 
-    def _cartpole(self) -> CartPoleVectorEnv:
-        env = self._env.unwrapped
-        if not isinstance(env, CartPoleVectorEnv):
-            raise RunError(f"{type(env).__name__} offers no way to save where its episodes stand.", _USE_OTHERS)
-        return env
+    def _vector_state(self) -> VectorState:
+        found = find_vector_state(type(self._env.unwrapped))
+        if found is None:
+            name = type(self._env.unwrapped).__name__
+            raise RunError(f"The vector class {name} has no known way to save its episodes.", _USE_OTHERS)
+        return found
 
     def close(self) -> None:
         self._env.close()
@@ -129,16 +116,16 @@ def can_save_native(config: EnvConfig) -> bool:
     check_native(config)
     entry = find_spec(config.id).vector_entry_point
     found = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-    return found is CartPoleVectorEnv
+    return find_vector_state(found) is not None
+
+
+def find_vector_state(vector_class: Any) -> VectorState | None:
+    """How a suite saves this vector class; None if no suite can."""
+    name = f"{vector_class.__module__}:{vector_class.__qualname__}"
+    return next((suite.vector_states[name] for suite in SUITES if name in suite.vector_states), None)
 
 
 def check_autoreset(env: gym.vector.VectorEnv[Any, Any, Any], env_id: str) -> None:
     """Rows need the true last observation of an episode; only this mode gives it in its turn."""
     if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         raise ConfigError(f"The vector class of '{env_id}' does not reset on the next step.", _USE_OTHERS)
-
-
-def _plain(rng: np.random.Generator) -> State:
-    """A generator's state with its 128-bit numbers as text: JSON readers may round big integers."""
-    state: Any = rng.bit_generator.state
-    return {**state, "state": {key: str(number) for key, number in state["state"].items()}}

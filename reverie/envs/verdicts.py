@@ -25,11 +25,11 @@ from reverie.core import registry
 from reverie.envs.accelerators import LONG_EPISODE, ChainState, find_accelerator
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import find_spec, is_dotted
+from reverie.envs.suites import SUITES
 from reverie.store import documents
 
 Kind = Literal["exact", "statistical"]
 Method = Literal["replay", "replay+state", "arrays", "none", "unchecked"]
-_PACKAGES = ("reverie", "gymnasium", "Box2D", "mujoco", "ale-py", "dm-control", "crafter", "minigrid")
 _known: dict[str, SnapshotVerdict] = {}
 
 
@@ -101,7 +101,7 @@ def verdict_key(config: EnvConfig) -> str:
         "config": config.model_dump(include=settings),
         "native": config.vector == "native",
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: _version(name) for name in _packages()},
         "sources": {module: (_version(module.partition(".")[0]), _source(module)) for module in _modules(config)},
     }
     text = json.dumps(described, default=repr)  # arguments may be any objects
@@ -118,6 +118,10 @@ def _modules(config: EnvConfig) -> list[str]:
         return [*found, module]
     entry: Any = find_spec(config.id).entry_point
     return [*found, entry.partition(":")[0] if isinstance(entry, str) else entry.__module__]
+
+
+def _packages() -> list[str]:
+    return ["reverie", "gymnasium", *sorted({name for suite in SUITES for name in suite.packages.values()})]
 
 
 def _version(package: str) -> str | None:

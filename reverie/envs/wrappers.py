@@ -214,7 +214,8 @@ class MaskObservation(LeafWrapper):
         return spaces.Box(space.low[self._keep], space.high[self._keep], dtype=space.dtype.type)
 
     def change(self, value: Array, space: Space, path: str) -> Array:
-        return np.asarray(value)[self._keep]
+        kept: Array = np.asarray(value)[self._keep]
+        return kept
 
 
 class RenderPixels(gym.ObservationWrapper[Any, Any, Any]):

@@ -8,9 +8,10 @@ import gymnasium as gym
 
 from reverie.core.rng import derive_seed
 from reverie.envs.config import EnvConfig
-from reverie.envs.keyboard import Keyboard, KeyMap
+from reverie.envs.keyboard import Keyboard
 from reverie.envs.make import make_env, max_episode_steps_of
 from reverie.envs.render import render_fps
+from reverie.envs.suite import KeyMap
 from reverie.log.frames import Canvas, Caption, as_return
 from reverie.log.video import ViewerLeft
 from reverie.log.window import IDLE_FPS, Window, open_window

@@ -260,7 +260,10 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
             ("train", "CartPole-v1:tests.checking.CheckingAlgorithm"),
             "reverie train CartPole-v1:ppo algorithm.kind=tests.checking.CheckingAlgorithm",
         ),
-        (("train", "reverie.envs.dummy.CountingEnv:ppo", "env.kwargs.length=2000"), "env.max_episode_steps=..."),
+        (
+            ("train", "reverie.envs.suites.reverie.counting.CountingEnv:ppo", "env.kwargs.length=2000"),
+            "env.max_episode_steps=...",
+        ),
         (("train", "CartPole-v1:ppo", "seed=-1"), "seed"),
         (("train", "no_such_module.Env:ppo"), "no_such_module"),
         (("train", "CartPole-v1:ppo", "backend.device=cuda:9"), "'cuda:9' is not available here"),

@@ -9,8 +9,8 @@ import pytest
 from reverie.core.rng import derive_seed, make_generator
 from reverie.core.specs import read_specs
 from reverie.core.types import Row
-from reverie.envs.dummy import ACTION, EPISODE, STEP, CountingEnv, episode_name, read_counting
 from reverie.envs.episode import Episode, make_action_map
+from reverie.envs.suites.reverie.counting import ACTION, EPISODE, STEP, CountingEnv, episode_name, read_counting
 from reverie.envs.vector import allocate_rows, row_layout
 
 

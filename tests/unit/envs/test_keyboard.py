@@ -11,9 +11,10 @@ from gymnasium import spaces
 
 from reverie.core.errors import ConfigError
 from reverie.envs.config import EnvConfig
-from reverie.envs.dummy import CountingEnv
-from reverie.envs.keyboard import CONTINUOUS, DISCRETE, Keyboard, KeyMap, choose_keys
+from reverie.envs.keyboard import Keyboard, choose_keys, known_keys
 from reverie.envs.make import make_env
+from reverie.envs.suite import KeyMap
+from reverie.envs.suites.reverie.counting import CountingEnv
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "MountainCar-v0", "Acrobot-v1", "FrozenLake-v1", "Taxi-v4",
@@ -33,7 +34,8 @@ def test_every_known_key_is_an_action_of_its_box2d_env(env_id: str, continuous: 
 def _check_all_keys(config: EnvConfig) -> None:
     env = make_env(config)
     keys = choose_keys(env, config.id)
-    assert any(keys is known for known in (*DISCRETE.values(), *CONTINUOUS.values()))
+    is_continuous = isinstance(env.action_space, spaces.Box)
+    assert any(keys is known for known in known_keys(is_continuous).values())
     keyboard = Keyboard(keys, env.action_space)
     for held in [set(), *({name} for name in keys.actions if name != "none")]:
         action = keyboard.action(held)
@@ -56,7 +58,7 @@ def test_left_is_left_on_the_moon() -> None:
 
 
 def test_without_a_key_the_cart_is_pushed_both_ways_in_turn() -> None:
-    keyboard = Keyboard(DISCRETE["CartPole"], spaces.Discrete(2))
+    keyboard = Keyboard(known_keys(is_continuous=False)["CartPole"], spaces.Discrete(2))
     assert [keyboard.action(set()) for _ in range(4)] == [0, 1, 0, 1]
     assert keyboard.action({"right", "x"}) == 1
 
@@ -68,7 +70,7 @@ def test_keys_that_are_held_together() -> None:
 
 def test_continuous_actions_add_up_within_their_bounds() -> None:
     space = spaces.Box(np.array([-1, 0, 0], np.float32), np.ones(3, np.float32))
-    keyboard = Keyboard(CONTINUOUS["CarRacing"], space)
+    keyboard = Keyboard(known_keys(is_continuous=True)["CarRacing"], space)
     np.testing.assert_allclose(keyboard.action({"left", "up"}), [-1, 1, 0])
     np.testing.assert_allclose(keyboard.action({"left", "right", "down"}), [0, 0, 0.8])
     np.testing.assert_allclose(keyboard.action(set()), [0, 0, 0])

@@ -12,6 +12,7 @@ from reverie.core import registry
 from reverie.core.errors import ConfigError
 from reverie.envs import make
 from reverie.envs.config import EnvConfig
+from reverie.envs.suites import mujoco
 
 STEP_SECONDS = make._step_seconds  # as it is before tests/conftest.py takes the stopwatch away
 
@@ -35,7 +36,8 @@ def test_the_time_limit_of_the_config_replaces_the_envs_own() -> None:
     longer = make.make_env(EnvConfig(id="CartPole-v1", max_episode_steps=700))
     assert make.max_episode_steps_of(longer) == 700
     assert make.max_episode_steps_of(make.make_env(EnvConfig(id="CartPole-v1"))) == 500
-    assert make.max_episode_steps_of(make.make_env(EnvConfig(id="reverie.envs.dummy.CountingEnv"))) is None
+    unlimited = EnvConfig(id="reverie.envs.suites.reverie.counting.CountingEnv")
+    assert make.max_episode_steps_of(make.make_env(unlimited)) is None
 
 
 def test_repeats_and_inner_limits_count_in_steps_of_the_agent() -> None:
@@ -86,7 +88,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 def test_mujoco_leaves_no_file_and_warns_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     """Of what can go wrong in a run, not of Gymnasium's own model files."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(make, "_told", set())
+    monkeypatch.setattr(mujoco, "_printed", set())
     for steps in range(2):
         env = make.make_env(EnvConfig(id="HalfCheetah-v5"))
         env.reset(seed=0)
@@ -103,12 +105,12 @@ def test_mujoco_leaves_no_file_and_warns_once(tmp_path: Path, monkeypatch: pytes
 
 def test_warnings_of_mujoco_survive_a_terminal_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """C calls it, which an error would bring down."""
-    monkeypatch.setattr(make, "_told", set())
+    monkeypatch.setattr(mujoco, "_printed", set())
     gone = open(os.devnull, "w")  # noqa: SIM115
     gone.close()
     monkeypatch.setattr(sys, "stderr", gone)
-    make._tell_mujoco("Nan in QACC at DOF 1")
-    assert make._told == {"Nan in QACC"}
+    mujoco._print_warning("Nan in QACC at DOF 1")
+    assert mujoco._printed == {"Nan in QACC"}
 
 
 def test_ataris_games_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:

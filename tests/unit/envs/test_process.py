@@ -21,8 +21,8 @@ from reverie.core.rng import derive_seed
 from reverie.core.signals import STOP_SIGNALS
 from reverie.envs import process
 from reverie.envs.config import EnvConfig
-from reverie.envs.dummy import EPISODE, STEP, episode_name, read_counting
 from reverie.envs.process import ProcessVector
+from reverie.envs.suites.reverie.counting import EPISODE, STEP, episode_name, read_counting
 from reverie.envs.vector import SyncVector
 from reverie.envs.worker import describe_env
 

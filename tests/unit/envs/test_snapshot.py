@@ -14,13 +14,14 @@ from reverie.core.errors import ConfigError, RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import read_specs
 from reverie.core.types import Row
-from reverie.envs import accelerators, snapshot, verdicts, wrappers
+from reverie.envs import snapshot, suites, verdicts, wrappers
 from reverie.envs.accelerators import find_accelerator
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import make_env, make_vector
-from reverie.envs.repairs import order_crafter_objects
 from reverie.envs.snapshot import cached_verdict, probe_snapshot
+from reverie.envs.suite import Suite
+from reverie.envs.suites.crafter import order_crafter_objects
 from reverie.envs.vector import allocate_rows, row_layout
 from reverie.envs.verdicts import SnapshotVerdict, recall, remember, verdict_key
 from reverie.envs.worker import decode_state, encode_state
@@ -335,7 +336,8 @@ def _start(env: gym.Env[Any, Any], every: float = math.inf) -> tuple[Episode, Ro
 
 @pytest.fixture
 def _drift_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerators, "_innermost", lambda env: DriftState() if isinstance(env, Drift) else None)
+    suite = Suite("drift", "a test", modules=(Drift.__module__,), accelerator=lambda env: DriftState())
+    monkeypatch.setattr(suites, "SUITES", [suite])
 
 
 @pytest.mark.usefixtures("_drift_state")

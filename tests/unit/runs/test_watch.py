@@ -11,8 +11,8 @@ import pytest
 from reverie.core.rng import derive_seed
 from reverie.core.types import Array, Row
 from reverie.envs.config import EnvConfig
-from reverie.envs.dummy import CountingEnv
 from reverie.envs.make import make_specs
+from reverie.envs.suites.reverie.counting import CountingEnv
 from reverie.log.frames import VideoError
 from reverie.log.video import ViewerLeft
 from reverie.runs.watch import RandomActor, Scene, Take, film

@@ -10,7 +10,7 @@ import pytest
 
 from reverie.core.types import Batch, Row
 from reverie.data.normaliser import Normaliser
-from reverie.envs.dummy import EPISODE, read_counting
+from reverie.envs.suites.reverie.counting import EPISODE, read_counting
 from reverie.runs.execute import lost_episodes
 from tests.checking import CheckingAlgorithm
 from tests.sessions import Run, checking_config, finished, started

@@ -99,7 +99,7 @@ def test_a_request_to_stop_breaks_an_evaluation_off() -> None:
             assert again == other.evaluator.evaluate(other.session.policy, 7, Clock())
 
 
-UNLIMITED = "reverie.envs.dummy.CountingEnv"
+UNLIMITED = "reverie.envs.suites.reverie.counting.CountingEnv"
 
 
 def test_evaluation_cuts_the_episodes_of_an_env_without_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ import pytest
 from reverie.core.rng import make_generator
 from reverie.core.specs import read_specs
 from reverie.core.types import Row
-from reverie.envs.bandits import Bandit, BernoulliBandit, ContextualBandit, DriftingBandit, GaussianBandit
 from reverie.envs.episode import Episode
-from reverie.envs.make import register_own_envs
+from reverie.envs.suites import register_suites
+from reverie.envs.suites.bandits import Bandit, BernoulliBandit, ContextualBandit, DriftingBandit, GaussianBandit
 from reverie.envs.vector import allocate_rows, row_layout
 
 KINDS: list[type[Bandit]] = [BernoulliBandit, GaussianBandit, DriftingBandit, ContextualBandit]
@@ -39,7 +39,7 @@ def test_the_arms_are_the_same_in_every_episode(kind: type[Bandit]) -> None:
 
 
 def test_the_arms_are_the_same_in_every_process() -> None:
-    code = "from reverie.envs.bandits import *; print(BernoulliBandit().means.tolist())"
+    code = "from reverie.envs.suites.bandits import *; print(BernoulliBandit().means.tolist())"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == str(BernoulliBandit().means.tolist())
 
@@ -128,7 +128,7 @@ def test_regret_of_drifting_arms_is_counted_before_they_move() -> None:
 
 @pytest.mark.parametrize("name", ["Bernoulli", "Gaussian", "Drifting", "Contextual"])
 def test_registered_bandits_last_a_thousand_pulls(name: str) -> None:
-    register_own_envs()
+    register_suites()
     env = gym.make(f"Bandit/{name}-v0", disable_env_checker=True)
     env.reset(seed=1)
     ends = [env.step(0)[2:4] for _ in range(1000)]

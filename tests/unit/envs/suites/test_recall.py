@@ -9,7 +9,7 @@ import pytest
 from reverie.core.types import Array
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs
-from reverie.envs.recall import RecallEnv
+from reverie.envs.suites.reverie.recall import RecallEnv
 
 Policy = Callable[[Array], int]
 
@@ -76,5 +76,5 @@ def test_it_is_registered_and_drawn() -> None:
 
 @pytest.mark.parametrize("settings", [{"cues": 1}, {"delay": -1}])
 def test_impossible_settings_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="two cues or more"):
+    with pytest.raises(ValueError, match="cues must be 2 or more"):
         RecallEnv(**settings)

@@ -1,9 +1,4 @@
-"""Three tiny environments whose right answers are known, for tests, demonstrations and debugging.
-
-``Reverie/Counting-v0``  every observation says which episode, which step and which action led to it
-``Reverie/Motion-v0``    an image task that one frame cannot solve; the best return is 31
-``Reverie/Constant-v0``  reward 1 for ever under a time limit; the value of each state is 1 / (1 - gamma)
-"""
+"""``Reverie/Counting-v0``: every observation says which episode, which step and which action led to it."""
 
 from __future__ import annotations
 
@@ -19,23 +14,23 @@ ObservationChoice = Literal["vector", "image", "dict", "tuple", "discrete"]
 ActionChoice = Literal["discrete", "continuous", "unbounded", "multi_discrete", "multi_binary", "mixed"]
 
 EPISODE, STEP, ACTION, CHECKSUM = range(4)
-"""The places of the four numbers that :class:`CountingEnv` shows."""
+"""Indices of the four numbers that :class:`CountingEnv` shows."""
 IMAGE_SHAPE = (16, 16, 3)
 _IMAGE_OFFSET, _IMAGE_SCALE = 2**20, 16
 
 
 def episode_name(seed: int) -> int:
-    """The number by which :class:`CountingEnv` names the episode that was reset with this seed."""
+    """The number that :class:`CountingEnv` shows in an episode that was reset with this seed."""
     return seed % 1_000_003
 
 
 class CountingEnv(gym.Env[Any, Any]):
     """Shows four numbers: episode name, step in the episode, last action received, checksum of all actions.
 
-    The episode is named by its seed (see :func:`episode_name`), not counted: a counter would outlive
-    ``reset`` and could not be restored by replaying an episode. The reward is the step number, so every row
-    of an episode is different. At a first row the action is -1. :func:`read_counting` gets the numbers back
-    out of any kind of observation but ``discrete``, which shows the step only.
+    The episode's name comes from its seed (see :func:`episode_name`). It is not a count, because a count would survive
+    ``reset`` and could not be restored by replaying an episode. The reward is the step number, so all rows of an
+    episode differ. At a first row the action is -1. :func:`read_counting` reads the numbers from any kind of
+    observation but ``discrete``, which shows the step only.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's own form
@@ -68,7 +63,7 @@ class CountingEnv(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         step = int(self._numbers[STEP]) + 1
         if step == self.crash_at:
-            raise RuntimeError(f"the counting env was told to crash at step {step}")
+            raise RuntimeError(f"crash_at is {step}")
         number = self._as_number(action)
         checksum = (int(self._numbers[CHECKSUM]) * 31 + round(number * _IMAGE_SCALE) + step) % 1_000_003
         self._numbers[STEP:] = step, number, checksum
@@ -110,7 +105,7 @@ class CountingEnv(gym.Env[Any, Any]):
 
 
 def read_counting(row: Row) -> Array:
-    """The four numbers of a counting observation, batched or not, as float32 ``(..., 4)``."""
+    """The four numbers of an observation, batched or not, as float32 ``(..., 4)``."""
     for key in ("obs/numbers", "obs/0", "obs"):
         if key in row and row[key].dtype == np.float32:
             return np.asarray(row[key])
@@ -122,7 +117,7 @@ def read_counting(row: Row) -> Array:
 
 
 def _as_image(numbers: Array) -> Array:
-    """The numbers as the bytes of the first four pixels; an action is kept to a sixteenth."""
+    """The numbers as bytes of the first four pixels. Actions are rounded to 1/16."""
     whole = numbers.astype(np.int64)
     whole[ACTION] = round(float(numbers[ACTION]) * _IMAGE_SCALE) + _IMAGE_OFFSET
     image = np.zeros(IMAGE_SHAPE, np.uint8)
@@ -156,67 +151,3 @@ def _action_space(kind: ActionChoice, start: int) -> spaces.Space[Any]:
         "mixed": spaces.Dict({"buttons": buttons, "force": force}),
     }
     return choices[kind]
-
-
-class MotionEnv(gym.Env[Array, np.int64]):
-    """Say which way the blob last moved: 0 for left, 1 for right.
-
-    The blob runs along a ring, so its place tells nothing; its direction flips at random, so an agent has to
-    compare the last two frames. Each right answer earns 1. The first frame shows no motion and its answer
-    earns nothing: over the 32 steps of an episode the best return is 31, guessing earns 15.5 on average.
-    """
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's own form
-    size, blob, stride, flip_chance = 64, 8, 4, 0.2
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
-        self.observation_space = spaces.Box(0, 255, (self.size, self.size, 1), np.uint8)
-        self.action_space = spaces.Discrete(2)
-        self._place, self._height, self._direction, self._shown = 0, 0, 1, -1
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._place = int(self.np_random.integers(self.size))
-        self._height = int(self.np_random.integers(self.size - self.blob))
-        self._direction = int(self.np_random.choice([-1, 1]))
-        self._shown = -1
-        return self._draw(), {}
-
-    def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        reward = float(action == self._shown)
-        if self.np_random.random() < self.flip_chance:
-            self._direction = -self._direction
-        self._place = (self._place + self._direction * self.stride) % self.size
-        self._shown = int(self._direction > 0)
-        return self._draw(), reward, False, False, {}
-
-    def render(self) -> Array:
-        return np.repeat(self._draw(), 3, axis=2)
-
-    def _draw(self) -> Array:
-        image = np.zeros((self.size, self.size, 1), np.uint8)
-        columns = (self._place + np.arange(self.blob)) % self.size
-        image[self._height : self._height + self.blob, columns] = 255
-        return image
-
-
-class ConstantRewardEnv(gym.Env[Any, Any]):
-    """Reward 1 at every step, nothing to see, nothing to do, no end but the time limit.
-
-    Whoever bootstraps through truncation, as one should, learns the value 1 / (1 - gamma) everywhere.
-    ``is_discrete`` shows the only state as an index, ``is_continuous`` takes a number as action.
-    """
-
-    def __init__(self, is_discrete: bool = False, is_continuous: bool = False, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
-        self.observation_space = spaces.Discrete(1) if is_discrete else spaces.Box(0, 1, (1,), np.float32)
-        self.action_space = spaces.Box(-1, 1, (1,), np.float32) if is_continuous else spaces.Discrete(2)
-        self._shown: Any = 0 if is_discrete else np.ones(1, np.float32)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return self._shown, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self._shown, 1.0, False, False, {}

@@ -1,8 +1,7 @@
 """Bandits: ``Bandit/Bernoulli-v0``, ``Bandit/Gaussian-v0``, ``Bandit/Drifting-v0``, ``Bandit/Contextual-v0``.
 
-The arms follow from ``arms_seed``, not from the episode's seed, so that an agent meets the same ones in every episode.
-An episode is ``length`` pulls. ``info["regret"]`` sums up, since the reset, what the best arm would have paid more on
-average.
+``arms_seed`` decides the arms, not the episode's seed, so an agent meets the same arms in every episode. An episode is
+1000 pulls. ``info["regret"]`` is the sum, since the reset, of the best arm's mean reward minus that of the chosen arm.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import numpy as np
 
 from reverie.core.rng import make_generator
 from reverie.core.types import Array
+from reverie.envs.suite import Registration, Suite
 
 
 class Bandit(gym.Env[Any, Any]):
-    """Base of the bandits: ``means`` (contexts, arms) are the expected rewards."""
+    """Base class. ``means`` (contexts, arms) holds the expected rewards."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
 
@@ -32,11 +32,11 @@ class Bandit(gym.Env[Any, Any]):
         return rng.standard_normal((contexts, arms))
 
     def pull(self, mean: float) -> float:
-        """A reward of an arm with this mean."""
+        """Draw a reward of an arm with this mean."""
         return mean + float(self.np_random.standard_normal())
 
     def move(self) -> None:
-        """What happens to the arms after a pull."""
+        """Change the arms after a pull."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
@@ -55,25 +55,25 @@ class Bandit(gym.Env[Any, Any]):
 
 
 class GaussianBandit(Bandit):
-    """Rewards are normal with deviation 1 around means that are normal themselves."""
+    """Rewards are normal with deviation 1; so are the means of the arms."""
 
 
 class BernoulliBandit(Bandit):
-    """Rewards are 0 or 1; the chances are spread evenly between 0 and 1, in random order.
+    """Rewards are 0 or 1. The arms' probabilities of a 1 are evenly spaced between 0 and 1, in random order.
 
-    Chances that are drawn may lie so close together that no affordable number of pulls tells the arms apart.
+    Randomly drawn probabilities could be so close that no affordable number of pulls tells the arms apart.
     """
 
     def draw_means(self, rng: np.random.Generator, contexts: int, arms: int) -> Array:
-        chances = (np.arange(arms) + 0.5) / arms
-        return rng.permuted(np.tile(chances, (contexts, 1)), axis=1)
+        probabilities = (np.arange(arms) + 0.5) / arms
+        return rng.permuted(np.tile(probabilities, (contexts, 1)), axis=1)
 
     def pull(self, mean: float) -> float:
         return float(self.np_random.random() < mean)
 
 
 class DriftingBandit(Bandit):
-    """A Gaussian bandit whose means walk at random."""
+    """A Gaussian bandit whose means follow a random walk."""
 
     def __init__(self, arms: int = 10, drift: float = 0.05, arms_seed: int = 0, render_mode: str | None = None) -> None:
         super().__init__(arms, 1, arms_seed, render_mode)
@@ -84,7 +84,19 @@ class DriftingBandit(Bandit):
 
 
 class ContextualBandit(BernoulliBandit):
-    """A Bernoulli bandit with other chances in each of several contexts, which the observation tells."""
+    """A Bernoulli bandit with different probabilities in each context. The observation is the context."""
 
     def __init__(self, arms: int = 5, contexts: int = 4, arms_seed: int = 0, render_mode: str | None = None) -> None:
         super().__init__(arms, contexts, arms_seed, render_mode)
+
+
+SUITE = Suite(
+    name="bandits",
+    title="bandits",
+    prefixes=("Bandit/",),
+    modules=("reverie.envs.suites.bandits",),
+    envs={
+        f"Bandit/{name}-v0": Registration(f"reverie.envs.suites.bandits:{name}Bandit", 1000)
+        for name in ("Bernoulli", "Gaussian", "Drifting", "Contextual")
+    },
+)

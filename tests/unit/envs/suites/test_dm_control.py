@@ -47,7 +47,7 @@ def test_an_unknown_task_is_answered_with_a_near_one() -> None:
 
 
 def test_an_env_that_shows_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="proprio or image"):
+    with pytest.raises(ConfigError, match="has no observation"):
         make_env(CARTPOLE.model_copy(update={"kwargs": {"proprio": False}}))
 
 

@@ -8,8 +8,17 @@ import pytest
 
 from reverie.core.rng import make_generator
 from reverie.envs.config import EnvConfig
-from reverie.envs.dummy import ACTION, CHECKSUM, EPISODE, STEP, CountingEnv, MotionEnv, episode_name, read_counting
 from reverie.envs.make import make_env, make_vector
+from reverie.envs.suites.reverie.counting import (
+    ACTION,
+    CHECKSUM,
+    EPISODE,
+    STEP,
+    CountingEnv,
+    episode_name,
+    read_counting,
+)
+from reverie.envs.suites.reverie.motion import MotionEnv
 
 
 def _numbers(observation: str, action: str, given: Any) -> np.ndarray[Any, Any]:

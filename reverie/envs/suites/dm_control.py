@@ -1,7 +1,7 @@
-"""The DeepMind control suite (Tassa et al. 2018), from proprioception, pixels or both. Needs the extra ``dmc``.
+"""The DeepMind Control Suite (Tassa et al. 2018), from proprioception, pixels or both. Needs the extra ``dmc``.
 
-Tasks are named ``dmc/<domain>_<task>``, as in ``dmc/cartpole_swingup``. Usually a suite env draws its episodes from one
-generator; here each reset brings its own seed, so that an episode can be played again on its own.
+Ids are ``dmc/<domain>_<task>``, such as ``dmc/cartpole_swingup``. In dm_control one generator draws all episodes of an
+env. Here every reset has its own seed, so that a single episode can be replayed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import numpy as np
 from gymnasium import spaces
 
 from reverie.core.errors import ConfigError, nearest
-from reverie.core.types import Array
+from reverie.core.types import Array, Row
+from reverie.envs.suite import Suite
+from reverie.envs.suites.mujoco import read_state, write_state
 
-EPISODE_STEPS = 1000
+_PREFIX = "dmc/"
+_EPISODE_STEPS = 1000
 _CAMERAS = {"quadruped": 2}
-_SHOWN = 256
+"""Cameras that show more than the default 0."""
+_RENDER_SIZE = 256
 Observation = dict[str, Array]
 
 
@@ -33,7 +37,7 @@ def choose_renderer() -> None:
 
 
 class DMControlEnv(gym.Env[Observation, Array]):
-    """One task of the suite; observations are a dict of vectors and, if wanted, an ``image``."""
+    """One task. Observations are a dict of vectors (``proprio``) and an image under ``image``, or one of the two."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 - Gymnasium's own form
 
@@ -42,7 +46,9 @@ class DMControlEnv(gym.Env[Observation, Array]):
         render_mode: str | None = None,
     ) -> None:  # fmt: skip
         if not (proprio or image):
-            raise ConfigError("A dm_control env needs proprio or image to show anything.", "Set env.kwargs.image=true")
+            raise ConfigError(
+                "With proprio=false and image=false the env has no observation.", "Set env.kwargs.image=true"
+            )
         choose_renderer()
         self.render_mode = render_mode
         domain, name = _split(task)
@@ -69,18 +75,18 @@ class DMControlEnv(gym.Env[Observation, Array]):
         return self._observe(step), float(step.reward or 0), is_terminal, step.last() and not is_terminal, {}
 
     def render(self) -> Array:
-        return self._draw(_SHOWN)
+        return self._draw(_RENDER_SIZE)
 
     def _observe(self, step: Any) -> Observation:
         numbers = step.observation.items() if self._proprio else ()
-        seen = {key: np.atleast_1d(value).astype(np.float32).ravel() for key, value in numbers}
-        return {**seen, "image": self._draw(self._size)} if self._image else seen
+        vectors = {key: np.atleast_1d(value).astype(np.float32).ravel() for key, value in numbers}
+        return {**vectors, "image": self._draw(self._size)} if self._image else vectors
 
     def _draw(self, size: int) -> Array:
         frame: Array = self.suite_env.physics.render(size, size, camera_id=self._camera)
         return frame
 
-    def _observation_space(self) -> spaces.Dict:
+    def _observation_space(self) -> spaces.Space[Any]:
         numbers = self.suite_env.observation_spec().items() if self._proprio else ()
         leaves: dict[str, spaces.Space[Any]] = {
             key: spaces.Box(-np.inf, np.inf, (int(np.prod(spec.shape)),), np.float32) for key, spec in numbers
@@ -91,10 +97,44 @@ class DMControlEnv(gym.Env[Observation, Array]):
 
 
 def _split(task: str) -> tuple[str, str]:
-    """``cartpole_swingup`` as domain and task; some names have a line in both halves."""
+    """Domain and task of ``cartpole_swingup``. Some domains and some tasks contain underscores themselves."""
     from dm_control import suite
 
     known = {f"{domain}_{name}": (domain, name) for domain, name in suite.ALL_TASKS}
     if task not in known:
-        raise ConfigError(f"The control suite has no task '{task}'.", nearest(task, known))
+        raise ConfigError(f"The DeepMind Control Suite has no task '{task}'.", nearest(task, known))
     return known[task]
+
+
+class DMControlState:
+    """MuJoCo's integration state with all derived values recomputed, and the suite's own step counter."""
+
+    def save(self, env: Any) -> Row:
+        physics = env.suite_env.physics
+        numbers = read_state(physics.model.ptr, physics.data.ptr)
+        return {"mujoco": numbers, "steps": np.array(env.suite_env._step_count)}
+
+    def load(self, env: Any, arrays: Row) -> None:
+        physics = env.suite_env.physics
+        write_state(physics.model.ptr, physics.data.ptr, arrays["mujoco"])
+        physics.forward()
+        env.suite_env._step_count = int(arrays["steps"])
+
+
+def _register(env_id: str) -> None:
+    arguments = {"task": env_id.removeprefix(_PREFIX)}
+    entry_point = "reverie.envs.suites.dm_control:DMControlEnv"
+    gym.register(env_id, entry_point, max_episode_steps=_EPISODE_STEPS, kwargs=arguments)
+
+
+SUITE = Suite(
+    name="dm_control",
+    title="the DeepMind Control Suite",
+    prefixes=(_PREFIX,),
+    modules=("reverie.envs.suites.dm_control",),
+    register=_register,
+    extra="dmc",
+    packages={"dm_control": "dm-control", "mujoco": "mujoco"},
+    renderer="gl",
+    accelerator=lambda env: DMControlState(),
+)

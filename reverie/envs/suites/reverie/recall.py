@@ -1,4 +1,4 @@
-"""``Reverie/Recall-v0``: a task for agents that remember, and for them only."""
+"""``Reverie/Recall-v0``: a task that only agents with a hidden state can solve."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from reverie.core.types import Array
 
 
 class RecallEnv(gym.Env[Array, np.int64]):
-    """The first observation shows one of several cues; long after it is gone the agent has to name it.
+    """The first observation shows one of several cues. After a delay the agent has to name it.
 
-    An observation has a place for each cue and a last one that says "answer now". The cue is followed by ``delay``
-    empty observations. Only the answer counts: 1 if it is right, and the episode ends. No earlier action changes
-    anything, so nobody can note the cue down in the env, and when the answer is due all observations are alike: an
-    agent without memory is right once in ``cues`` times, whatever it does.
+    An observation has one number per cue and a last one that says "answer now". ``delay`` empty observations follow
+    the cue. A right answer earns 1, and any answer ends the episode. Earlier actions have no effect, so an agent cannot
+    store the cue in the env, and all observations that ask for the answer are equal: an agent without a hidden state is
+    right once in ``cues`` times, whatever it does.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own form
 
     def __init__(self, cues: int = 4, delay: int = 8, render_mode: str | None = None) -> None:
         if cues < 2 or delay < 0:
-            raise ValueError(f"there must be two cues or more and no negative delay, not {cues} and {delay}")
+            raise ValueError(f"cues must be 2 or more and delay 0 or more, not {cues} and {delay}")
         self.cues, self.delay, self.render_mode = cues, delay, render_mode
         self.observation_space = spaces.Box(0, 1, (cues + 1,), np.float32)
         self.action_space = spaces.Discrete(cues)
@@ -41,7 +41,7 @@ class RecallEnv(gym.Env[Array, np.int64]):
         return self._observe(), float(is_answer and action == self._cue), is_answer, False, {}
 
     def render(self) -> Array:
-        """A row of white and black squares, one for each place of the observation."""
+        """A row of squares, one for each number of the observation: white for 1, black for 0."""
         squares = np.kron(self._observe(), np.ones((32, 32))) * 255
         return np.repeat(squares.astype(np.uint8)[..., None], 3, axis=2)
 

@@ -1,0 +1,70 @@
+"""The suites of envs that Reverie knows, and which of them an env belongs to.
+
+To add a suite, write a file like those beside this one and add its declaration to :data:`SUITES`.
+"""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+from reverie.core.errors import ConfigError
+from reverie.envs.suite import Suite
+from reverie.envs.suites import (
+    atari,
+    bandits,
+    box2d,
+    classic_control,
+    crafter,
+    dm_control,
+    mujoco,
+    reverie,
+    toy_text,
+)
+
+SUITES: list[Suite] = [
+    atari.SUITE,
+    bandits.SUITE,
+    box2d.SUITE,
+    classic_control.SUITE,
+    crafter.SUITE,
+    dm_control.SUITE,
+    mujoco.SUITE,
+    reverie.SUITE,
+    toy_text.SUITE,
+]
+
+
+def register_suites() -> None:
+    """Put the envs that the suites declare into Gymnasium's registry. Does nothing the second time."""
+    for suite in SUITES:
+        for env_id, entry in suite.envs.items():
+            if env_id not in gym.registry:
+                limit, kwargs = entry.max_episode_steps, dict(entry.kwargs)
+                gym.register(env_id, entry.entry_point, max_episode_steps=limit, kwargs=kwargs)
+
+
+def register_env(env_id: str) -> None:
+    """Let the suite of an id that is not registered yet register it, if there is such a suite."""
+    suite = find_suite(env_id)
+    if suite is None or suite.register is None:
+        return
+    try:
+        suite.register(env_id)
+    except ImportError as error:
+        message = f"'{env_id}' belongs to {suite.title}, which is not installed: {error}"
+        raise ConfigError(message, suite.install_hint) from error
+
+
+def find_suite(env_id: str) -> Suite | None:
+    """The suite of an env, by the start of its id or by the module that Gymnasium makes it from."""
+    by_prefix = next((suite for suite in SUITES if suite.prefixes and env_id.startswith(suite.prefixes)), None)
+    if by_prefix is not None or env_id not in gym.registry:
+        return by_prefix
+    entry = gym.registry[env_id].entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return suite_of_module(module)
+
+
+def suite_of_module(module: str) -> Suite | None:
+    """The suite whose env classes are defined in this module."""
+    return next((suite for suite in SUITES if suite.defines(module)), None)

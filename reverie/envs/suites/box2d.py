@@ -1,0 +1,49 @@
+"""Gymnasium's Box2D envs: LunarLander, BipedalWalker, CarRacing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reverie.envs.repairs import BeforeReset
+from reverie.envs.suite import NO_KEY, Env, KeyMap, Suite
+
+_WALKER = ("gymnasium.envs.box2d.bipedal_walker", "BipedalWalker")
+
+
+def _repair(env: Env) -> Env:
+    names = [(base.__module__, base.__name__) for base in type(env.unwrapped).__mro__]
+    return BeforeReset(env, _renew_world) if _WALKER in names else env
+
+
+def _renew_world(walker: Any) -> None:
+    """BipedalWalker keeps its Box2D world over resets, and the solver remembers earlier bodies in it."""
+    walker._destroy()  # while the world that the bodies belong to still exists
+    walker.world = type(walker.world)()
+
+
+SUITE = Suite(
+    name="box2d",
+    title="LunarLander, BipedalWalker and CarRacing",
+    modules=("gymnasium.envs.box2d",),
+    extra="box2d",
+    packages={"Box2D": "Box2D"},
+    # Where warnings are errors, this one ends the interpreter.
+    ignored_warnings=("builtin type .* has no __module__",),
+    repair=_repair,
+    keys={
+        "LunarLander": KeyMap({"left": 1, "up": 2, "right": 3, NO_KEY: 0}, fps=30),
+        "CarRacing": KeyMap({"right": 1, "left": 2, "up": 3, "down": 4, NO_KEY: 0}),
+    },
+    continuous_keys={
+        "LunarLander": KeyMap({"left": (0, -1), "right": (0, 1), "up": (1, 0), NO_KEY: (0, 0)}, fps=30),
+        "CarRacing": KeyMap(
+            {"left": (-1, 0, 0), "right": (1, 0, 0), "up": (0, 1, 0), "down": (0, 0, 0.8), NO_KEY: (0, 0, 0)}
+        ),
+        "BipedalWalker": KeyMap(
+            {
+                "w": (1, 0, 0, 0), "s": (-1, 0, 0, 0), "e": (0, 1, 0, 0), "d": (0, -1, 0, 0), "u": (0, 0, 1, 0),
+                "j": (0, 0, -1, 0), "i": (0, 0, 0, 1), "k": (0, 0, 0, -1), NO_KEY: (0, 0, 0, 0),
+            }
+        ),
+    },
+)  # fmt: skip

@@ -1,0 +1,71 @@
+"""Gymnasium's MuJoCo envs: HalfCheetah, Hopper, Ant, Humanoid and others."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from reverie.core.types import Array, Row
+from reverie.envs.suite import Suite
+
+_printed: set[str] = set()
+"""Kinds of MuJoCo warnings that were printed in this process."""
+
+
+class MujocoState:
+    """Everything that the next integration step depends on. Values that envs read between steps may be stale."""
+
+    def save(self, env: Any) -> Row:
+        return {"mujoco": read_state(env.model, env.data)}
+
+    def load(self, env: Any, arrays: Row) -> None:
+        write_state(env.model, env.data, arrays["mujoco"])
+
+
+def read_state(model: Any, data: Any) -> Array:
+    """MuJoCo's integration state as a vector."""
+    import mujoco
+
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    numbers = np.empty(mujoco.mj_stateSize(model, kind))
+    mujoco.mj_getState(model, data, numbers, kind)
+    return numbers
+
+
+def write_state(model: Any, data: Any, numbers: Array) -> None:
+    import mujoco
+
+    mujoco.mj_setState(model, data, numbers, mujoco.mjtState.mjSTATE_INTEGRATION)
+
+
+def _print_warnings() -> None:
+    """Print MuJoCo's warnings. By default it also appends each of them to a file in the current folder."""
+    with suppress(ImportError):  # reported when the env is made
+        import mujoco
+
+        mujoco.set_mju_user_warning(_print_warning)
+
+
+def _print_warning(text: str) -> None:
+    """Print each kind once per process. Skip deprecated model files: those are Gymnasium's, not the user's."""
+    kind = text.partition(" at ")[0]  # the joint and the time follow
+    if kind in _printed or "is deprecated" in text:
+        return
+    _printed.add(kind)
+    with suppress(Exception):  # C calls this function, and an exception would end the process
+        print(f"MuJoCo warns: {text}", file=sys.stderr)
+
+
+SUITE = Suite(
+    name="mujoco",
+    title="Hopper, HalfCheetah and the like",
+    modules=("gymnasium.envs.mujoco",),
+    extra="mujoco",
+    packages={"mujoco": "mujoco"},
+    renderer="gl",
+    prepare=_print_warnings,
+    accelerator=lambda env: MujocoState(),
+)

@@ -1,0 +1,27 @@
+"""Reverie's own tiny envs, for tests, demonstrations and debugging. The best return of each is known.
+
+``Reverie/Counting-v0``  every observation says which episode, which step and which action led to it
+``Reverie/Motion-v0``    an image task that one frame cannot solve; the best return is 31
+``Reverie/Constant-v0``  reward 1 for ever under a time limit; the value of each state is 1 / (1 - gamma)
+``Reverie/Recall-v0``    name a cue that was shown steps ago; only agents with a hidden state can
+"""
+
+from __future__ import annotations
+
+from reverie.envs.suite import KeyMap, Registration, Suite
+
+_HERE = "reverie.envs.suites.reverie"
+
+SUITE = Suite(
+    name="reverie",
+    title="Reverie's own envs",
+    prefixes=("Reverie/",),
+    modules=(_HERE,),
+    envs={
+        "Reverie/Counting-v0": Registration(f"{_HERE}.counting:CountingEnv", 10_000),
+        "Reverie/Motion-v0": Registration(f"{_HERE}.motion:MotionEnv", 32),
+        "Reverie/Constant-v0": Registration(f"{_HERE}.constant:ConstantRewardEnv", 20),
+        "Reverie/Recall-v0": Registration(f"{_HERE}.recall:RecallEnv", 1000),
+    },
+    keys={"Reverie/Motion": KeyMap({"left": 0, "right": 1})},
+)
