@@ -36,7 +36,7 @@ ROWS = 500_000
 SPECS = Specs({"obs": ObservationSpec((64, 64, 3), "uint8", "image")}, ActionSpec("discrete", (), "int64", (17,)))
 RUN = (
     "Crafter/Reward:dreamer", "size1m", "env.num_envs=4", "buffers.main.storage=disk", "buffers.main.capacity=512",
-    "phases.0.duration_steps=384", "phases.1.duration_steps=640", "phases.1.hooks.1.update.train_ratio=32",
+    "phases.prefill.duration_steps=384", "phases.learn.duration_steps=640", "phases.learn.update.train_ratio=32",
     "evaluate.final_episodes=0", "preflight.probe=false", "video.enabled=false", "checkpoint.every_steps=64",
     "log.every_steps=64", "--seed", "1",
 )  # fmt: skip

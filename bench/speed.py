@@ -24,14 +24,14 @@ QUIET = [
     "evaluate.final_episodes=0", "log.every_steps=10000", "checkpoint.every_steps=1000000", "video.enabled=false",
     "log.report=false",
 ]  # fmt: skip
-SHORT = ["phases.0.hooks.0.collect.rows=8"]
+SHORT = ["phases.learn.collect.rows=8"]
 TASKS = {
     # name: env steps, our spec and settings, the peer's program
     "ppo CartPole-v1, 8 envs, SB3's default values": (
         65_536,
         ["CartPole-v1:ppo", "algorithm.learning_rate=3e-4", "algorithm.clip=0.2", "algorithm.gamma=0.99",
          "algorithm.gae_lambda=0.95", "algorithm.epochs=10", "algorithm.batch_size=64",
-         "phases.0.hooks.0.collect.rows=16384", "phases.0.hooks.2.evaluate.every_steps=1000000"],
+         "phases.learn.collect.rows=16384", "phases.learn.evaluate.every_steps=1000000"],
         """
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -40,7 +40,7 @@ PPO("MlpPolicy", make_vec_env("CartPole-v1", 8), device="cpu").learn(STEPS)
     ),
     "dqn CartPole-v1, the zoo's values": (
         20_000,
-        ["CartPole-v1:dqn", "phases.1.hooks.2.evaluate.every_steps=1000000"],
+        ["CartPole-v1:dqn", "phases.learn.evaluate.every_steps=1000000"],
         """
 from stable_baselines3 import DQN
 DQN("MlpPolicy", "CartPole-v1", learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000,
@@ -50,8 +50,8 @@ DQN("MlpPolicy", "CartPole-v1", learning_rate=2.3e-3, batch_size=64, buffer_size
     ),
     "sac HalfCheetah-v5, one update per step": (
         3_000,
-        ["HalfCheetah-v5:sac", "env.num_envs=1", "phases.0.duration_steps=1000",
-         "phases.1.hooks.2.evaluate.every_steps=1000000"],
+        ["HalfCheetah-v5:sac", "env.num_envs=1", "phases.prefill.duration_steps=1000",
+         "phases.learn.evaluate.every_steps=1000000"],
         """
 from stable_baselines3 import SAC
 SAC("MlpPolicy", "HalfCheetah-v5", learning_starts=1000, device="cpu").learn(STEPS)

@@ -20,7 +20,7 @@ import numpy as np
 from reverie.core.rng import make_generator
 
 SPEC = (
-    "CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=64", "phases.0.hooks.2.evaluate.every_steps=1000",
+    "CartPole-v1:ppo", "phases.learn.collect.rows=64", "phases.learn.evaluate.every_steps=1000",
     "checkpoint.every_steps=64", "algorithm.epochs=4", "--steps", "15000", "--seed", "1",
 )  # fmt: skip
 KILLS = 50

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from reverie.cli.options import Json, RunsDir, Words
 
 if TYPE_CHECKING:
     from reverie.config.compose import Composed
+    from reverie.config.path_names import PathNames
     from reverie.config.tree import Tree
 
 app = typer.Typer(help="Show, explain and compare configs.", no_args_is_help=True)
@@ -148,14 +150,14 @@ def _compose_checked(spec: str, words: list[str]) -> Composed:
 def _read_run(name: str, words: list[str], runs_dir: Path) -> Composed:
     """The values of a run that exists, all from its own file."""
     from reverie.config.compose import Composed
-    from reverie.config.tree import join_path, leaves
+    from reverie.config.path_names import named_leaves
     from reverie.core.errors import ConfigError
 
     if words:
         fix = f"Leave out {' '.join(words)}, or name ENV:VARIANT instead of the run."
         raise ConfigError(f"'{name}' names a run, which is shown as it is.", fix)
     tree = _read_side(name, runs_dir)
-    return Composed(tree, {join_path(path): "config.yaml" for path, _ in leaves(tree)})
+    return Composed(tree, {key: "config.yaml" for key, _ in named_leaves(tree)})
 
 
 def _read_side(name: str, runs_dir: Path) -> Tree:
@@ -185,24 +187,41 @@ def _value_table(tree: Tree, sources: dict[str, str]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     table.add_column(overflow="fold", style="dim")
-    _add_rows(table, tree, "", sources, 0)
+    from reverie.config.path_names import PathNames
+
+    rows = _Rows(table, tree, PathNames(tree), sources)
+    rows.add((), 0)
     return table
 
 
-def _add_rows(table: Table, node: Any, key: str, sources: dict[str, str], depth: int) -> None:
-    """One line per value, indented like YAML; lists of mappings show their numbers, which are their keys."""
-    from reverie.config.tree import children, is_schedule
-    from reverie.config.validate import source_of
+@dataclass
+class _Rows:
+    """Fills a table with one line per value, indented like YAML, with phases and hooks by name."""
 
-    for name, value in children(node):
-        path = f"{key}.{name}" if key else name
-        label = "  " * depth + name
-        if children(value) and not is_schedule(value):
-            table.add_row(Text(label, style="bold"), "", "")
-            _add_rows(table, value, path, sources, depth + 1)
-        else:
-            source = source_of(sources, path).replace("presets/", "", 1)
-            table.add_row(Text(label), Text(_format(value)), Text(source))
+    table: Table
+    tree: Tree
+    names: PathNames
+    sources: dict[str, str]
+
+    def add(self, path: tuple[str, ...], depth: int) -> None:
+        """Add what is below a path."""
+        from reverie.config.tree import children, get, is_schedule
+        from reverie.config.validate import source_of
+
+        for name, value in children(get(self.tree, path)):
+            inner = (*path, name)
+            if name == "hooks" and children(value):  # hooks follow the settings of their phase
+                self.add(inner, depth)
+                continue
+            key = self.names.shown(inner)
+            label = "  " * depth + key.rpartition(".")[2]
+            inner = self.names.below.get(inner, inner)
+            if children(get(self.tree, inner)) and not is_schedule(value):
+                self.table.add_row(Text(label, style="bold"), "", "")
+                self.add(inner, depth + 1)
+            else:
+                source = source_of(self.sources, key).replace("presets/", "", 1)
+                self.table.add_row(Text(label), Text(_format(get(self.tree, inner))), Text(source))
 
 
 def _format(value: Any) -> str:

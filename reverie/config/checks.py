@@ -6,14 +6,15 @@ after the night's first phase.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reverie.config.data_checks import check_order_of_data, in_order
 from reverie.config.fields import networks_of
 from reverie.config.hook_checks import Findings, check_hook, check_interval, check_waits, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
-from reverie.config.phases import Phase
+from reverie.config.path_names import hook_keys, phases_by_key
+from reverie.config.phases import Hook, Phase
 from reverie.config.schema import RunConfig
 from reverie.config.tree import leaves
 from reverie.config.validate import Problem, ProblemsError, source_of
@@ -66,18 +67,18 @@ def raise_findings(findings: Iterable[tuple[str, str, str]], sources: Mapping[st
 
 @dataclass(frozen=True)
 class _Place:
-    """A phase and the key under which the user finds it."""
+    """A phase and its key."""
 
     key: str
     phase: Phase
 
+    def hooks(self) -> list[tuple[str, Hook]]:
+        return list(zip(hook_keys(self.key, self.phase), self.phase.hooks, strict=True))
 
-def _places(phases: tuple[Phase, ...], prefix: str = "phases") -> Iterator[_Place]:
-    """All phases in the order of their first run, loops before what they hold."""
-    for index, phase in enumerate(phases):
-        key = f"{prefix}.{index}"
-        yield _Place(key, phase)
-        yield from _places(phase.phases, f"{key}.phases")
+
+def _places(phases: tuple[Phase, ...]) -> list[_Place]:
+    """All phases in the order of their first run, loops before the phases in them."""
+    return [_Place(key, phase) for key, phase in phases_by_key(phases)]
 
 
 def _check_phases(config: RunConfig) -> Findings:
@@ -92,8 +93,7 @@ def _check_phases(config: RunConfig) -> Findings:
         yield from _check_overrides(place, config)
         yield from _check_until(place)
         yield from check_waits(place.key, place.phase)
-        for index, hook in enumerate(place.phase.hooks):
-            key = f"{place.key}.hooks.{index}.{hook.name}"
+        for key, hook in place.hooks():
             yield from check_hook(key, hook, offered, config.env.num_envs)
             yield from check_interval(key, hook, place.phase)
 
@@ -128,8 +128,7 @@ def _check_duration(place: _Place) -> Findings:
 
 
 def _check_type(place: _Place) -> Findings:
-    for index, hook in enumerate(place.phase.hooks):
-        key = f"{place.key}.hooks.{index}.{hook.name}"
+    for key, hook in place.hooks():
         if place.phase.type == "offline" and hook.name == "collect":
             yield key, "an offline phase does not collect", "Remove the hook, or set type: online."
         if place.phase.type == "eval_only" and hook.name != "evaluate":
@@ -208,8 +207,8 @@ def _check_holdout(config: RunConfig) -> Findings:
     for place in _places(config.phases):
         if not has_hook(place.phase, "validate"):
             continue
-        index = next(i for i, hook in enumerate(place.phase.hooks) if hook.name == "validate")
-        key, name = f"{place.key}.hooks.{index}.validate", place.phase.buffer
+        key = next(key for key, hook in place.hooks() if hook.name == "validate")
+        name = place.phase.buffer
         if not has_judge:
             yield key, f"{config.algorithm.kind} has no losses for held-out data", "Remove the hook."
         elif not getattr(config.buffers.get(name), "holdout", 0):

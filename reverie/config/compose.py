@@ -7,23 +7,24 @@ against the schema, and answers a typo with advice to force it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from reverie.config.fields import fill_defaults
+from reverie.config.path_names import PathNames, name_sources, named_paths
 from reverie.config.presets import Preset, algorithm_names, find_in_folder, find_preset, take_variants, variant_names
 from reverie.config.sb3 import Translator, split_names
 from reverie.config.tree import (
     Path,
     Tree,
-    all_paths,
     assignments,
     get,
     glob,
     join_path,
     leaves,
-    numbered,
     put,
     split_path,
 )
@@ -38,6 +39,7 @@ ENV_ARGUMENTS = ("env", "kwargs")
 """Below this the keys are the env's own: a 'kind' there says nothing about components."""
 METRIC_RULES = ("log", "rules")
 """Below this the keys are patterns of metrics' names, not of keys."""
+_PHASE_REFERENCE = re.compile(r"\$\{(phases\.[^}$]+)\}")
 Assignments = Iterable[tuple[Path, Any]]
 
 
@@ -62,10 +64,15 @@ class Composed:
         own, foreign = split_names(pairs, [get(self.tree, ("algorithm", "kind")), *kinds][-1])
         self.apply(own, source)
         if foreign:
-            keys = {join_path(numbered(self.tree, path)) for path, _ in own}
+            names = PathNames(self.tree)
+            keys = {names.shown(names.find(path)) for path, _ in own}
             translator = Translator(lambda: fill_defaults(self.tree), foreign, keys, steps)
             translator.translate(lambda found: self.apply(found, source))
             self.notes += translator.notes
+
+    def named_sources(self) -> dict[str, str]:
+        """Where each value came from, by the keys that people type."""
+        return name_sources(self.sources, self.tree)
 
     def _assign(self, path: Path, value: Any, source: str) -> None:
         current = get(self.tree, path)
@@ -77,7 +84,7 @@ class Composed:
         put(self.tree, path, value)
         covered = self._forget(path)
         if isinstance(value, list) and len(covered) > 1:
-            self.notes.append(_replaced(path, source, covered))
+            self.notes.append(_replaced(PathNames(self.tree).shown(path), source, covered))
         self.sources.update({join_path(leaf): source for leaf, _ in leaves(value, path)})
 
     def _change_kind(self, owner: Path, kind: Any) -> None:
@@ -101,13 +108,20 @@ class Composed:
         return list(dict.fromkeys(self.sources.pop(known) for known in covered))
 
     def _expand(self, path: Path, source: str) -> list[Path]:
-        """The keys that a pattern stands for, among all keys of the schema with the kinds chosen so far."""
-        path = numbered(self.tree, path)
+        """The paths that a typed one means: one by its name, or all that a pattern matches.
+
+        A pattern is compared with all keys of the schema, with the kinds chosen so far.
+        """
+        names = PathNames(self.tree)
+        target = names.find(path)
+        names.check(target)
         if not any("*" in part for part in path) or path[:2] == METRIC_RULES:
-            return [path]
-        known = list(all_paths(fill_defaults(self.tree)))
-        pattern = glob(join_path(path))
-        matches = [candidate for candidate in known if pattern.fullmatch(join_path(candidate))]
+            if _is_by_number(path) and (shown := names.shown(target)) != join_path(path):
+                self.notes.append(f"{join_path(path)} ({source}): phases and hooks have names. Write {shown}.")
+            return [target]
+        known = list(named_paths(fill_defaults(self.tree)))
+        by_name, by_number = glob(join_path(path)), glob(join_path(target))
+        matches = [p for shown, p in known if by_name.fullmatch(shown) or by_number.fullmatch(join_path(p))]
         if not matches:
             raise ConfigError(
                 f"The pattern '{join_path(path)}' ({source}) matches no key.",
@@ -116,10 +130,15 @@ class Composed:
         return matches
 
 
-def _near_pattern(path: Path, known: Sequence[Path]) -> str:
-    last = {candidate[-1] for candidate in known}
+def _is_by_number(path: Path) -> bool:
+    """Whether a typed path calls a phase or a hook by its number in the list."""
+    return any(key.isdigit() and before in ("phases", "hooks") for before, key in pairwise(path))
+
+
+def _near_pattern(path: Path, known: Sequence[tuple[str, Path]]) -> str:
+    last = {candidate[-1] for _, candidate in known}
     if path[-1] in last:
-        return f"The key is elsewhere: **.{path[-1]} finds it. Behind a * the entries of lists are numbered, not named."
+        return f"The key is elsewhere: **.{path[-1]} finds it."
     return nearest(path[-1], last)
 
 
@@ -140,7 +159,7 @@ def compose(spec: str, presets_and_overrides: Sequence[str] = (), steps: int | N
     composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
     written, composed.tree = composed.tree, fill_defaults(interpolate(fill_defaults(composed.tree)))
     known = {path: _source(path, composed.sources, written) for path, _ in leaves(composed.tree)}
-    composed.sources = {join_path(path): source for path, source in known.items()}
+    composed.sources = name_sources({join_path(path): source for path, source in known.items()}, composed.tree)
     return composed
 
 
@@ -175,6 +194,10 @@ def interpolate(tree: Tree) -> Tree:
     """Put in what ``${other.key}`` stands for, counted from the root."""
     if not any(isinstance(value, str) and "${" in value for _, value in leaves(tree)):
         return tree
+    names = PathNames(tree)
+    for path, value in list(leaves(tree)):
+        if isinstance(value, str) and "${phases." in value:
+            put(tree, path, _PHASE_REFERENCE.sub(lambda m: f"${{{join_path(names.find(split_path(m[1])))}}}", value))
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -272,9 +295,9 @@ def _parse_override(word: str) -> Assignments:
     return assignments(parse_value(text.strip()), split_path(key.strip()))
 
 
-def _replaced(path: Path, source: str, covered: list[str]) -> str:
-    """A note on a list that is set anew; the first of the sources made the old one, the others changed it."""
-    return f"{join_path(path)}: {source} sets all of it anew, so what {' and '.join(covered[1:])} said no longer holds."
+def _replaced(key: str, source: str, covered: list[str]) -> str:
+    """A note on a list that is replaced. The first of the sources made the old list, the others changed it."""
+    return f"{key}: {source} replaces the whole list, so the changes of {' and '.join(covered[1:])} are lost."
 
 
 def _kinds_first(assignment: tuple[Path, Any]) -> tuple[bool, int]:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
 from reverie.config.hook_checks import INTERVALS, Findings, has_hook, has_update
+from reverie.config.path_names import hook_keys, phase_keys
 from reverie.config.phases import Hook, Phase
 from reverie.config.schema import RunConfig
+from reverie.config.tree import Path
 from reverie.core import registry
 
 
@@ -26,12 +28,13 @@ def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None]
             continue
         before = least[phase.buffer]
         needed = getattr(config.buffers[phase.buffer], "min_rows", 1)
+        keys = hook_keys(key, phase)
         for index, hook in enumerate(phase.hooks):
             if hook.name not in offered:
                 continue
             by_then = before + _rows_at_first_run(phase, index, (update_rows or {}).get(hook.name))
             if not before and not any(other.name == "collect" for other in phase.hooks[:index]):
-                findings[f"{key}.hooks.{index}.{hook.name}"] = _no_data(hook, phase)
+                findings[keys[index]] = _no_data(hook, phase)
             elif by_then < needed:
                 what = f"{hook.name} of phase '{phase.name}' comes when only {by_then:,.0f} rows are sure to be there"
                 fix = _more_rows(filling.get(phase.buffer), phase.buffer, needed, int(by_then))
@@ -48,14 +51,19 @@ def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None]
         yield key, what, fix
 
 
-def in_order(phases: tuple[Phase, ...], prefix: str = "phases") -> Iterator[tuple[str, Phase]]:
+def in_order(phases: tuple[Phase, ...]) -> Iterator[tuple[str, Phase]]:
     """Phases with their keys as they run, loops unrolled."""
-    for index, phase in enumerate(phases):
-        key = f"{prefix}.{index}"
-        if not phase.phases:
-            yield key, phase
-        for _ in range(phase.repeat):
-            yield from in_order(phase.phases, f"{key}.phases")
+    keys = phase_keys(phases)
+
+    def unroll(inner: tuple[Phase, ...], above: Path) -> Iterator[tuple[str, Phase]]:
+        for index, phase in enumerate(inner):
+            address = (*above, str(index))
+            if not phase.phases:
+                yield keys[address], phase
+            for _ in range(phase.repeat):
+                yield from unroll(phase.phases, (*address, "phases"))
+
+    return unroll(phases, ("phases",))
 
 
 def _rows_of(phase: Phase) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -12,9 +13,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from reverie.config.fields import Shape, component_config, default_of, field_shape
+from reverie.config.path_names import PathNames, named_leaves
 from reverie.config.phases import Hook
 from reverie.config.schema import RunConfig
-from reverie.config.tree import Path, Tree, get, glob, join_path, leaves
+from reverie.config.tree import Path, Tree, get, glob, leaves
 from reverie.core import registry
 from reverie.core.config import ComponentConfig, Config
 from reverie.core.errors import ConfigError, nearest
@@ -52,6 +54,7 @@ class Difference:
 def explain(pattern: str = "**") -> list[Explanation]:
     """Every key that a key, a bare name or a pattern stands for, or those of a class named by its dotted path."""
     known = all_keys()
+    pattern = re.sub(r"\.hooks\.(?=.+\.)(\d+\.|\*\.)?", ".", pattern)  # phases.0.hooks.1.update.updates
     wanted = pattern if "." in pattern or "*" in pattern else f"**.{pattern}"
     exact = [entry for entry in known if entry.key == pattern]
     found = exact or [entry for entry in known if _stands_for(wanted, entry.key)]
@@ -85,8 +88,9 @@ def explain_tree(tree: Tree) -> list[tuple[Explanation, Any]]:
     """The keys that a config really has, those of its chosen kinds, each with its value."""
     known = all_keys()
     explained = []
+    names = PathNames(tree)
     for path, value in leaves(tree, whole_schedules=True):
-        key, kind = join_path(path), _kind_around(tree, path)
+        key, kind = names.shown(path), _kind_around(tree, path)
         matches = [e for e in known if _stands_for(e.key, key) and (not e.kinds or kind in e.kinds)]
         explained += [(replace(entry, key=key), value) for entry in matches[:1]]
     return explained
@@ -100,7 +104,7 @@ def _kind_around(tree: Tree, path: Path) -> Any:
 
 def diff(left: Tree, right: Tree) -> list[Difference]:
     """The values in which two trees differ, in the order of the first."""
-    sides = [{join_path(path): value for path, value in leaves(tree, whole_schedules=True)} for tree in (left, right)]
+    sides = [dict(named_leaves(tree, whole_schedules=True)) for tree in (left, right)]
     keys = dict.fromkeys([*sides[0], *sides[1]])
     pairs = [Difference(key, sides[0].get(key, ABSENT), sides[1].get(key, ABSENT)) for key in keys]
     return [pair for pair in pairs if pair.left != pair.right]
@@ -130,8 +134,8 @@ def _walk_shape(
     shape: Shape, key: str, kinds: tuple[str, ...], above: tuple[Any, ...], default: Any = None
 ) -> Iterator[Explanation]:
     if shape.form == "config" and shape.config is not None:
-        hook_name = ".*" if shape.config is Hook else ""
-        yield from _walk_config(shape.config, key + hook_name, kinds, above)
+        where = key.removesuffix(".hooks.*") + ".*" if shape.config is Hook else key
+        yield from _walk_config(shape.config, where, kinds, above)
     elif shape.item is not None:
         yield from _walk_shape(shape.item, f"{key}.*", kinds, above)
     elif shape.form == "component":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reverie.config.path_names import hook_keys
 from reverie.config.phases import Hook, Phase
 from reverie.core.errors import nearest
 
@@ -61,8 +62,7 @@ def check_waits(key: str, phase: Phase) -> Findings:
     made: set[str] = set()
     while new := {_makes(hook) for hook in phase.hooks if _needs(hook) <= made} - made:
         made |= new
-    for index, hook in enumerate(phase.hooks):
-        where = f"{key}.hooks.{index}.{hook.name}"
+    for where, hook in zip(hook_keys(key, phase), phase.hooks, strict=True):
         rate = next((name for name in ("train_ratio", "updates_per_step") if getattr(hook, name) is not None), "")
         if rate and not has_hook(phase, "collect"):
             what = f"no hook of this phase makes env steps, so {hook.name} would never run"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from reverie.config.checks import find_misfits, find_shared_names
 from reverie.config.fields import fill_defaults
+from reverie.config.path_names import PathNames
 from reverie.config.tree import Tree, get, split_path
 from reverie.config.validate import Problem, ProblemsError, load_config, source_of
 from reverie.core.errors import ConfigError
@@ -34,10 +35,13 @@ def check_written(tree: Tree, sources: Mapping[str, str]) -> None:
 def _hidden_problems(tree: Tree, known: list[Problem], sources: Mapping[str, str]) -> list[Problem]:
     """What else does not fit together, but for consequences of the problems that are known."""
     try:
-        config = load_config(_without(tree, known))
+        repaired = _without(tree, known)
+        config = load_config(repaired)
         findings = [*find_shared_names(config), *find_misfits(config)]
     except ConfigError:
         return []
+    there, here = PathNames(repaired), PathNames(tree)  # a replaced hook may shift the numbers of equal ones
+    findings = [(here.shown(there.find(split_path(key))), what, fix) for key, what, fix in findings]
     return [
         Problem(key, "", source_of(sources, key), what, fix)
         for key, what, fix in findings
@@ -48,8 +52,8 @@ def _hidden_problems(tree: Tree, known: list[Problem], sources: Mapping[str, str
 def _without(tree: Tree, problems: list[Problem]) -> Tree:
     """The tree with defaults for what is broken."""
     tree = copy.deepcopy(fill_defaults(tree))
-    for problem in problems:
-        path = split_path(problem.key)
+    names = PathNames(tree)
+    for path, problem in [(names.find(split_path(problem.key)), problem) for problem in problems]:
         parent = get(tree, path[:-1])
         if isinstance(parent, dict) and path[-1] in parent:
             del parent[path[-1]]

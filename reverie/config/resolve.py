@@ -12,9 +12,10 @@ from typing import Any
 
 from reverie.config.fields import fill_defaults
 from reverie.config.hook_checks import has_hook, has_update
+from reverie.config.path_names import PathNames
 from reverie.config.phases import Phase, flatten_phases
 from reverie.config.schema import RunConfig
-from reverie.config.tree import Path, Tree, join_path, leaves, put
+from reverie.config.tree import Tree, leaves, put
 from reverie.config.validate import load_config, load_part
 from reverie.core import registry
 from reverie.core.counters import Budget
@@ -178,7 +179,7 @@ def set_budget(tree: Tree, steps: int, sources: Mapping[str, str] | None = None)
     if not any(_steps_of(phase) for phase in tree["phases"]):
         raise ConfigError(
             "The phases are counted in updates or cycles, so a budget of env steps does not apply.",
-            "Set phases.0.duration_updates=... or phases.0.duration_cycles=... instead.",
+            f"Set {PathNames(tree).shown(('phases', '0'))}.duration_updates=... or .duration_cycles=... instead.",
         )
     tree["phases"] = _spend(tree["phases"], steps)
     return tree
@@ -222,9 +223,9 @@ def _expand_schedules(tree: Tree, phases: tuple[Phase, ...]) -> None:
         if path[0] == "env" or not isinstance(value, str) or not LINEAR.match(value):
             continue
         if learns and not collects:
-            raise _no_steps(path, value)
+            raise _no_steps(PathNames(tree).shown(path), value)
         if not horizon:
-            raise _no_horizon(path, value)
+            raise _no_horizon(PathNames(tree).shown(path), value)
         put(tree, path, expand_linear(value, horizon))
 
 
@@ -238,15 +239,15 @@ def _settle_annealing(tree: Tree) -> None:
             put(tree, path, max(1, tree["horizon_steps"]))
 
 
-def _no_steps(path: Path, value: str) -> ConfigError:
+def _no_steps(key: str, value: str) -> ConfigError:
     return ConfigError(
-        f"{join_path(path)} = {value} falls with the run's env steps, but no phase makes any.",
-        f"Write a constant: {join_path(path)}={value.removeprefix('lin_')}",
+        f"{key} = {value} falls with the run's env steps, but no phase makes any.",
+        f"Write a constant: {key}={value.removeprefix('lin_')}",
     )
 
 
-def _no_horizon(path: Path, value: Any) -> ConfigError:
+def _no_horizon(key: str, value: Any) -> ConfigError:
     return ConfigError(
-        f"{join_path(path)} = {value} falls over the run's env steps, but no phase has a budget of those.",
+        f"{key} = {value} falls over the run's env steps, but no phase has a budget of those.",
         "Set horizon_steps=..., or write the schedule as {start, end, from, to}.",
     )

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from reverie.config.fields import component_config
+from reverie.config.path_names import PathNames, hook_name
 from reverie.config.sb3_names import NAMES, Ours, Without, meaning
 from reverie.config.tree import Path, Tree, get, join_path, split_path
 from reverie.core.errors import ConfigError
@@ -129,7 +130,7 @@ class Translator:
         earlier = sum(self._phases()[index]["duration_steps"] for index in counted[:-1])
         if not counted or total <= earlier:
             raise ConfigError(f"{name}={total} cannot be split over the phases of this run.", f"Write --steps {total}.")
-        return {f"phases.{counted[-1]}.duration_steps": total - earlier}
+        return {self._duration(counted[-1]): total - earlier}
 
     def _prefill(self, name: str, value: Any) -> Settings:
         """The budget of the run stays: what the prefill does not take is left to the phase that learns."""
@@ -138,11 +139,11 @@ class Translator:
         if index is None:
             raise ConfigError(f"{name}: no phase of this run acts at random before it learns.", "See docs/phases.md.")
         prefill = self._phases()[index]
-        settings: Settings = {f"phases.{index}.duration_steps": steps}
+        settings: Settings = {self._duration(index): steps}
         learn = self._learn()
         if learn is not None and self._phases()[learn].get("duration_steps") and prefill.get("duration_steps"):
             total = self._phases()[learn]["duration_steps"] + prefill["duration_steps"]
-            settings |= {f"phases.{learn}.duration_steps": total - steps} if total > steps else {}
+            settings |= {self._duration(learn): total - steps} if total > steps else {}
         hooks = self._hooks(index)
         if "collect" in hooks and steps < self._amounts(hooks["collect"]).get("rows", 0):
             envs = self._num_envs()
@@ -214,11 +215,14 @@ class Translator:
         number = get(self.tree, ("env", "num_envs"))
         return number if isinstance(number, int) else 1
 
+    def _duration(self, index: int) -> str:
+        return PathNames(self.tree).shown(("phases", str(index), "duration_steps"))
+
     def _hooks(self, index: int) -> dict[str, str]:
-        """The hooks of a phase: the keys below which their amounts stand, by name."""
-        hooks = self._phases()[index].get("hooks") or []
-        named = {_hook_name(hook): f"phases.{index}.hooks.{place}" for place, hook in enumerate(hooks)}
-        return {name: f"{key}.{name}" for name, key in named.items()}
+        """The keys of a phase's hooks, by the hooks' names. Of equal hooks, the last."""
+        hooks, names = self._phases()[index].get("hooks") or [], PathNames(self.tree)
+        paths = {hook_name(hook): ("phases", str(index), "hooks", str(slot)) for slot, hook in enumerate(hooks)}
+        return {name: names.shown(path) for name, path in paths.items()}
 
     def _learn(self) -> int | None:
         both = [i for i in range(len(self._phases())) if {"collect", "update"} <= set(self._hooks(i))]
@@ -232,7 +236,7 @@ class Translator:
         return self._hooks(learn)[which]
 
     def _amounts(self, hook: str) -> Tree:
-        amounts = get(self.tree, split_path(hook))
+        amounts = get(self.tree, PathNames(self.tree).find(split_path(hook)))
         return amounts if isinstance(amounts, dict) else {}
 
     def _updates_per_step(self, name: str) -> float:
@@ -249,12 +253,6 @@ class Translator:
         if not total:
             raise ConfigError(f"{name} is a part of the env steps, but no phase has a budget of those.", "Set --steps.")
         return total
-
-
-def _hook_name(hook: Any) -> str:
-    if isinstance(hook, dict):
-        return str(hook.get("name") or next(iter(hook), ""))
-    return str(hook)
 
 
 def _number(name: str, value: Any) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 ANY = "*"
 LEARN = "phases.<learn>"
 """The last phase that collects and updates."""
-COLLECT, UPDATE = f"{LEARN}.hooks.collect", f"{LEARN}.hooks.update"
+COLLECT, UPDATE = f"{LEARN}.collect", f"{LEARN}.update"
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ NAMES: dict[str, dict[str, Meaning]] = {
     },
     "batch_size": {
         **_same("algorithm.batch_size", "ppo", "dqn", "sac", "dreamer"),
-        "reinforce": Without("it learns from all episodes of a cycle at once: phases.0.hooks.0.collect.episodes"),
-        "qlearning": Without("it learns from all rows of a cycle at once: phases.0.hooks.0.collect.rows"),
+        "reinforce": Without("it learns from all episodes of a cycle at once: phases.learn.collect.episodes"),
+        "qlearning": Without("it learns from all rows of a cycle at once: phases.learn.collect.rows"),
     },
     "max_grad_norm": {
         **_same("algorithm.max_grad_norm", "ppo", "dqn", "reinforce", "dreamer"),
@@ -77,7 +77,7 @@ NAMES: dict[str, dict[str, Meaning]] = {
         "dqn": _NO_ROLLOUT,
         "sac": _NO_ROLLOUT,
         "dreamer": Without("it learns from a replay buffer; algorithm.batch_length is the length of its sequences"),
-        "reinforce": Without("it collects whole episodes: phases.0.hooks.0.collect.episodes"),
+        "reinforce": Without("it collects whole episodes: phases.learn.collect.episodes"),
     },
     "n_epochs": {"ppo": Ours("algorithm.epochs"), "dqn": _NO_EPOCHS, "sac": _NO_EPOCHS, "dreamer": _NO_EPOCHS},
     "gae_lambda": _same("algorithm.gae_lambda", "ppo", "dreamer"),
@@ -119,7 +119,7 @@ NAMES: dict[str, dict[str, Meaning]] = {
     },
     "gradient_steps": {
         **{kind: Ours(f"{UPDATE}.updates", "updates") for kind in ("dqn", "sac")},
-        "dreamer": Without("its updates follow from phases.1.hooks.1.update.train_ratio, replayed rows per env step"),
+        "dreamer": Without("its updates follow from phases.learn.update.train_ratio, replayed rows per env step"),
         "ppo": Without("it passes over each rollout n_epochs times in batches of batch_size"),
     },
     "tau": {

@@ -90,27 +90,6 @@ def get(tree: Any, path: Path, default: Any = None) -> Any:
     return node
 
 
-def numbered(tree: Any, path: Path) -> Path:
-    """The path with entries of lists by their numbers; it may call phases and hooks by their names."""
-    found: Path = ()
-    for depth, key in enumerate(path):
-        node = get(tree, found)
-        if "*" in key:
-            return (*found, *path[depth:])
-        is_named = isinstance(node, list) and found[-1] in ("phases", "hooks") and not key.isdigit()
-        items = node if is_named else []
-        places = [place for place, item in enumerate(items) if key in (_name(item), _hook_name(item))]
-        if len(places) > 1:
-            raise ConfigError(
-                f"'{join_path(path)}' could be several entries called '{key}'.",
-                f"Write {' or '.join(join_path((*found, str(place))) for place in places)} instead.",
-            )
-        found = (*found, *map(str, places))
-        if not places or _name(items[places[0]]) != key:  # below the number of a hook stands its name
-            found = (*found, key)
-    return found
-
-
 def put(tree: Tree, path: Path, value: Any) -> None:
     """Set the value at a path; mappings on the way are made, list entries must be there."""
     node: Any = tree
@@ -141,25 +120,10 @@ def _set_item(node: Any, key: str, value: Any, path: Path) -> None:
     elif key.isdigit() and int(key) < len(node):
         node[int(key)] = value
     else:
-        names = [name for item in node if (name := _name(item) or _hook_name(item))]
-        named = f" Names: {', '.join(names)}." if names else ""
         raise ConfigError(
             f"'{join_path(path)}' does not exist: '{key}' is not an entry of that list.",
-            f"It has {count(len(node), 'entry', 'entries')}, counted from 0.{named}" if node else "The list is empty.",
+            f"It has {count(len(node), 'entry', 'entries')}, counted from 0." if node else "The list is empty.",
         )
-
-
-def _name(item: Any) -> str:
-    """What an entry of a list calls itself."""
-    name = item.get("name") if isinstance(item, dict) else None
-    return name if isinstance(name, str) else ""
-
-
-def _hook_name(item: Any) -> str:
-    """What a hook in its short form is called: a bare name, or one over its amounts."""
-    if isinstance(item, dict) and len(item) == 1 and isinstance(next(iter(item.values())), dict | None):
-        return str(next(iter(item)))
-    return item if isinstance(item, str) else ""
 
 
 def _as_branch(value: Any, next_key: str) -> Any:

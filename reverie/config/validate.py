@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from reverie.config.fields import Shape, component_config, field_shape, fill_defaults
-from reverie.config.phases import Hook
+from reverie.config.path_names import PathNames, hook_name
+from reverie.config.phases import Hook, Phase
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, Tree, get, join_path, leaves
 from reverie.core import registry
@@ -75,7 +76,7 @@ class _Validation:
         missing = object()
         value = get(self.tree, path, missing)
         shown = "" if value is missing else _shorten(value)
-        key = join_path(path)
+        key = PathNames(self.tree).shown(path)
         self.problems.append(Problem(key, shown, source_of(self.sources, key), what, fix))
 
     def value(self, shape: Shape, value: Any, path: Path) -> Any:
@@ -138,6 +139,8 @@ class _Validation:
         for where, details in by_path.items():
             if details[0]["type"] == "extra_forbidden":
                 known = [name for name in config.model_fields if (config, name) != (Hook, "name")]
+                if config is Phase:
+                    known += [name for hook in get(self.tree, (*path, "hooks")) or () if (name := hook_name(hook))]
                 kind = get(self.tree, (*path, "kind"))
                 of_kind = f" for the kind {kind}" if isinstance(kind, str) else ""
                 self.add(where, f"there is no such key{of_kind}", self.suggest(where, known))

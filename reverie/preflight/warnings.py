@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from reverie.config.compose import compose
 from reverie.config.hook_checks import has_hook, has_update
+from reverie.config.path_names import hook_keys, phases_by_key
 from reverie.config.phases import Hook, flatten_phases
 from reverie.config.schema import RunConfig
 from reverie.config.validate import load_config
@@ -178,17 +179,18 @@ def preset_rate(config: RunConfig, measured: Measured) -> float | None:
 def _amount_for(config: RunConfig, factor: float) -> str:
     """What to type for so many times the updates."""
     phase = learning_phase(config)
+    key = next(key for key, other in phases_by_key(config.phases) if other is phase)
     amounts = [
-        (f"hooks.{place}.{hook.name}.{name}", getattr(hook, name))
-        for place, hook in enumerate(phase.hooks)
+        (f"{hook_key}.{name}", getattr(hook, name))
+        for hook_key, hook in zip(hook_keys(key, phase), phase.hooks, strict=True)
         for name in UPDATE_AMOUNTS
         if getattr(hook, name) is not None
     ]
-    if not amounts or phase not in config.phases:
+    if not amounts:
         return f"do {factor:.2g} times as many"
     (key, amount), *_ = amounts
     wanted = max(1, round(amount * factor)) if isinstance(amount, int) else amount * factor
-    return f"set phases.{config.phases.index(phase)}.{key}={wanted:g}"
+    return f"set {key}={wanted:g}"
 
 
 def _rate(hooks: tuple[Hook, ...], measured: Measured) -> float | None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reverie.config.path_names import PathNames
 from reverie.config.secrets import hide, hide_in_tree
-from reverie.config.tree import Tree, get, join_path, leaves
+from reverie.config.tree import Tree, get, leaves, split_path
 from reverie.config.yaml_text import load_yaml
 from reverie.core.errors import ConfigError
 from reverie.core.schedule import shorten
@@ -62,8 +63,10 @@ def read_settings(run: Path, problems: list[str]) -> Settings:
     recorded = read_mapping(run, SOURCES, problems)
     sources, preset = _mapping(recorded.get("sources")), _mapping(recorded.get("preset"))
     horizon = tree.get("horizon_steps")
+    names = PathNames(tree)
+    sources, preset = _by_name(sources, names), _by_name(preset, names)
     values = [
-        Setting(key := join_path(path), shorten(value, horizon), str(sources.get(key, UNKNOWN)))
+        Setting(key := names.shown(path), shorten(value, horizon), str(sources.get(key, UNKNOWN)))
         for path, value in leaves(tree, whole_schedules=True)
     ][:MOST_SETTINGS]
     known = {setting.key: setting for setting in values}
@@ -71,6 +74,11 @@ def read_settings(run: Path, problems: list[str]) -> Settings:
         Difference(key, before, known[key].value, known[key].source) for key, before in preset.items() if key in known
     ]
     return Settings(tree, values, [*differences, *_changes(run, problems)], bool(sources))
+
+
+def _by_name(recorded: dict[str, Any], names: PathNames) -> dict[str, Any]:
+    """Recorded keys with phases and hooks by name. Older runs recorded their numbers."""
+    return {names.shown(names.find(split_path(key))): value for key, value in recorded.items()}
 
 
 def show_value(value: Any) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from reverie.config.files import config_to_tree
+from reverie.config.path_names import PathNames, phases_by_key
 from reverie.config.resolve import step_budget
 from reverie.config.schema import RunConfig
-from reverie.config.tree import get, join_path, leaves
+from reverie.config.tree import get, leaves
 from reverie.log.loggers import sends_elsewhere
 from reverie.log.webhook import is_own
 from reverie.runs.trust import foreign_names, is_made_here
@@ -33,17 +34,18 @@ def twice_the_budget(config: RunConfig, done_steps: int) -> str:
     """What to add to a resume: env steps, or whatever the last phase of a run without them is counted in."""
     if done_steps and step_budget(config.phases):
         return f"--steps {2 * done_steps}"
-    last, number = config.phases[-1], len(config.phases) - 1
+    key, last = next((key, phase) for key, phase in phases_by_key(config.phases) if phase is config.phases[-1])
     counted = (name for name in ("duration_updates", "duration_cycles", "repeat") if getattr(last, name))
     name = next(counted)
-    return f"phases.{number}.{name}={2 * getattr(last, name)}"
+    return f"{key}.{name}={2 * getattr(last, name)}"
 
 
 def spent_schedules(config: RunConfig) -> list[str]:
     """A warning if learning rates are 0 before the run ends: their schedules keep the horizon of the first budget."""
     tree, budget = config_to_tree(config), step_budget(config.phases)
+    names = PathNames(tree)
     ends = [path[:-1] for path, value in leaves(tree) if path[0] != "env" and path[-1] == "end" and value == 0]
-    spent = {join_path(path): line for path in ends if 0 < (line := get(tree, path)).get("to", 0) < budget}
+    spent = {names.shown(path): line for path in ends if 0 < (line := get(tree, path)).get("to", 0) < budget}
     rates = [key for key in spent if key.endswith("learning_rate")]
     if not rates:
         return []

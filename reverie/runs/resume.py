@@ -13,11 +13,12 @@ from reverie.config.checks import check_config
 from reverie.config.compose import Composed, interpolate, override_assignments
 from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree, config_to_yaml, read_config
+from reverie.config.path_names import PathNames, named_leaves
 from reverie.config.phases import Phase, flatten_phases
 from reverie.config.resolve import resolve_auto, set_budget
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide
-from reverie.config.tree import Tree, get, join_path, leaves
+from reverie.config.tree import Tree, get, join_path
 from reverie.config.typed import typed_source
 from reverie.config.validate import load_config
 from reverie.core import registry
@@ -35,7 +36,7 @@ from reverie.store.signature import sign_config
 
 MOST_MICROBATCHES = 64
 KEEP_EXACT = (
-    "phases.{last}.duration_*", "phases.{last}.until*", "early_stop", "evaluate.final_episodes", "evaluate.foresight.*",
+    "{last}.duration_*", "{last}.until*", "early_stop", "evaluate.final_episodes", "evaluate.foresight.*",
     "checkpoint.*", "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "log.report",
     "monitor.*", "preflight.*", "video.*", "buffers.*.storage", "env.max_crashes", "env.replay_steps",
 )  # fmt: skip
@@ -131,7 +132,7 @@ def change_config(config: RunConfig, overrides: list[str], steps: int | None) ->
     composed = Composed(tree=config_to_tree(config))
     composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
     _refuse_another_task(config, composed.tree)
-    tree, sources = composed.tree, composed.sources
+    tree, sources = composed.tree, composed.named_sources()
     if any("${" in word for word in overrides):  # references are the user's to write, not those of a run's file
         tree = interpolate(fill_defaults(tree))
     tree = tree if steps is None else set_budget(tree, steps, sources)
@@ -153,21 +154,25 @@ def compare_configs(old: RunConfig, new: RunConfig) -> list[Change]:
     """Every leaf that differs. Loops are unrolled first, as another budget may unroll them; they run the same."""
     phases, new_phases = list(flatten_phases(old.phases)), list(flatten_phases(new.phases))
     shared = min(len(phases), len(new_phases))
-    before, after = _leaves(old, phases[:shared]), _leaves(new, new_phases[:shared])
+    before = dict(named_leaves(_tree(old, phases[:shared])))
+    after = dict(named_leaves(_tree(new, new_phases[:shared])))
     changed = [key for key in (*before, *(k for k in after if k not in before)) if before.get(key) != after.get(key)]
-    patterns = [pattern.format(last=shared - 1) for pattern in KEEP_EXACT]
+    keys, new_keys = (PathNames(_tree(*side)) for side in ((old, phases), (new, new_phases)))
+    patterns = [pattern.format(last=new_keys.shown(("phases", str(shared - 1)))) for pattern in KEEP_EXACT]
     changes = [
         Change(key, hide(key, before.get(key)), hide(key, after.get(key)), any(fnmatchcase(key, p) for p in patterns))
         for key in changed
     ]
-    dropped = [Change(f"phases.{i}", phases[i].name, None, True) for i in range(shared, len(phases))]
-    added = [Change(f"phases.{i}", None, new_phases[i].name, False) for i in range(shared, len(new_phases))]
+    dropped = [Change(keys.shown(("phases", str(i))), phases[i].name, None, True) for i in range(shared, len(phases))]
+    added = [
+        Change(new_keys.shown(("phases", str(i))), None, new_phases[i].name, False)
+        for i in range(shared, len(new_phases))
+    ]
     return [*changes, *dropped, *added]
 
 
-def _leaves(config: RunConfig, phases: list[Phase]) -> dict[str, Any]:
-    tree = {**config_to_tree(config), "phases": [phase.model_dump(mode="json") for phase in phases]}
-    return {join_path(path): value for path, value in leaves(tree)}
+def _tree(config: RunConfig, phases: list[Phase]) -> Tree:
+    return {**config_to_tree(config), "phases": [phase.model_dump(mode="json") for phase in phases]}
 
 
 def _refuse_another_task(config: RunConfig, tree: Tree) -> None:

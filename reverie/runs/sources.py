@@ -12,8 +12,9 @@ from reverie.config.compose import DECIDED, Composed, compose, split_spec
 from reverie.config.explain import ABSENT, diff
 from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree
+from reverie.config.path_names import PathNames
 from reverie.config.schema import RunConfig
-from reverie.config.tree import get, join_path, leaves, split_path
+from reverie.config.tree import get, leaves, split_path
 from reverie.config.typed import TYPED
 from reverie.config.validate import source_of
 from reverie.store.run_folder import write_json
@@ -27,7 +28,11 @@ def write_sources(run: Path, spec: str, config: RunConfig, composed: Composed) -
     """Record the sources of all values beside config.yaml."""
     preset = preset_differences(spec, composed)
     tree = config_to_tree(config)
-    sources = {join_path(path): _source(path, value, composed) for path, value in leaves(tree, whole_schedules=True)}
+    names = PathNames(tree)
+    sources = {
+        (key := names.shown(path)): _source(path, key, value, composed)
+        for path, value in leaves(tree, whole_schedules=True)
+    }
     sources |= {key: BUDGET for key in preset if not sources.get(key, "").startswith((*CHOSEN, DECIDED))}
     write_json(run / "sources.json", {"sources": sources, "preset": preset})
 
@@ -46,8 +51,8 @@ def preset_differences(spec: str, composed: Composed) -> dict[str, Any]:
     }
 
 
-def _source(path: tuple[str, ...], value: Any, composed: Composed) -> str:
+def _source(path: tuple[str, ...], key: str, value: Any, composed: Composed) -> str:
     """Who set a value; what was left open (0, null, auto) and is now set was decided when the run was created."""
     asked = get(composed.tree, path)
-    source = source_of(composed.sources, join_path(path)).removeprefix("presets/")
+    source = source_of(composed.sources, key).removeprefix("presets/")
     return DECIDED if asked != value and asked in (None, 0, "auto") else source

@@ -36,7 +36,8 @@ def words(kind: str, shared: bool) -> list[str]:
     return [
         "env.kwargs={length: 9, varied: true}", "env.num_envs=3", "env.vector=sync", "normaliser.observation=rolling",
         f"algorithm.network={settings}", f"algorithm.shared_trunk={str(shared).lower()}", "algorithm.batch_size=7",
-        "phases.0.hooks=[{collect: {rows: 21}}, update]", "phases.0.duration_steps=120", "evaluate.final_episodes=0",
+        "phases.learn.hooks=[{collect: {rows: 21}}, update]", "phases.learn.duration_steps=120",
+        "evaluate.final_episodes=0",
         "algorithm.learning_rate=1e-2", "algorithm.epochs=2",
     ]  # fmt: skip
 

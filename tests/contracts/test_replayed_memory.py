@@ -260,7 +260,7 @@ def test_what_is_read_follows_the_network(spec: str) -> None:
         (["algorithm.n_step=24"], r"n_step=24 needs more than the 24 .* set algorithm\.sequence\.length=33 or more"),
         (["buffers.main.capacity=50", "buffers.main.min_rows=5", "env.num_envs=2"],
          r"buffers\.main\.capacity.*32 rows.*Set buffers\.main\.capacity=64"),
-        (["phases.1.overrides={algorithm.n_step: 30}"], r"n_step=30 needs more than the 24"),
+        (["phases.learn.overrides={algorithm.n_step: 30}"], r"n_step=30 needs more than the 24"),
         (["algorithm.network.encoder=lstm"], r"cannot be the encoder of another"),
     ],
 )  # fmt: skip

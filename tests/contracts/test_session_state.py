@@ -16,57 +16,59 @@ from reverie.training.session import Session
 from tests.contracts.reachable import reachable
 
 CASES = {
-    "ppo": ("CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=64", "algorithm.epochs=2"),
+    "ppo": ("CartPole-v1:ppo", "phases.learn.collect.rows=64", "algorithm.epochs=2"),
     "ppo with a normaliser and smooth noise": (
-        "Pendulum-v1:ppo", "env.num_envs=2", "phases.0.hooks.0.collect.rows=100", "algorithm.epochs=1",
+        "Pendulum-v1:ppo", "env.num_envs=2", "phases.learn.collect.rows=100", "algorithm.epochs=1",
         "normaliser.observation=rolling", "normaliser.reward=true",
     ),
     "ppo with a convolution": (
-        "Reverie/Motion-v0:ppo", "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1",
+        "Reverie/Motion-v0:ppo", "env.num_envs=2", "phases.learn.collect.rows=32", "algorithm.epochs=1",
         "algorithm.optimizer.kind=adamw",
     ),
     "ppo that remembers": (
-        "Reverie/Recall-v0:ppo_gru", "env.num_envs=3", "phases.0.hooks.0.collect.rows=24", "algorithm.epochs=1",
+        "Reverie/Recall-v0:ppo_gru", "env.num_envs=3", "phases.learn.collect.rows=24", "algorithm.epochs=1",
         "algorithm.shared_trunk=false", "algorithm.network.units=8",
     ),
     "ppo that looks back": (
-        "Reverie/Recall-v0:ppo_transformer", "env.num_envs=3", "phases.0.hooks.0.collect.rows=24",
+        "Reverie/Recall-v0:ppo_transformer", "env.num_envs=3", "phases.learn.collect.rows=24",
         "algorithm.epochs=1", "algorithm.network.context=4",
     ),
     "reinforce that remembers": (
         "Reverie/Recall-v0:reinforce", "env.num_envs=4", "algorithm.network={kind: lstm, units: 8}",
     ),
     "dqn with everything": (
-        "CartPole-v1:dqn", "phases.0.duration_steps=50", "phases.0.hooks.0.collect.rows=50", "algorithm.batch_size=8",
-        "buffers.main.min_rows=20", "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=2",
+        "CartPole-v1:dqn", "phases.prefill.duration_steps=50", "phases.prefill.collect.rows=50",
+        "algorithm.batch_size=8",
+        "buffers.main.min_rows=20", "phases.learn.collect.rows=16", "phases.learn.update.updates=2",
         "algorithm.target_every=2", "algorithm.n_step=2", "algorithm.noisy=true", "algorithm.dueling=true",
         "algorithm.head.kind=categorical", "algorithm.network.units=[8]", "buffers.main.sampler.kind=prioritised",
     ),
     "dqn that remembers": (
-        "Reverie/Recall-v0:dqn_gru", "env.num_envs=3", "phases.0.duration_steps=60", "phases.0.hooks.0.collect.rows=60",
-        "buffers.main.min_rows=40", "algorithm.batch_size=4", "phases.1.hooks.0.collect.rows=12",
+        "Reverie/Recall-v0:dqn_gru", "env.num_envs=3", "phases.prefill.duration_steps=60",
+        "phases.prefill.collect.rows=60",
+        "buffers.main.min_rows=40", "algorithm.batch_size=4", "phases.learn.collect.rows=12",
         "algorithm.network.units=8", "algorithm.sequence={length: 9, burn_in: 2}",
         "buffers.main.sampler.kind=prioritised",
     ),
     "sac that looks back": (
-        "Pendulum-v1:sac", "phases.0.duration_steps=100", "algorithm.batch_size=4", "algorithm.units=[8]",
+        "Pendulum-v1:sac", "phases.prefill.duration_steps=100", "algorithm.batch_size=4", "algorithm.units=[8]",
         "algorithm.network={kind: transformer, units: 8, heads: 2, context: 4}", "algorithm.norm=layer",
     ),
     "dreamer": (
-        "CartPole-v1:dreamer", "debug", "env.num_envs=2", "phases.0.duration_steps=40",
-        "phases.0.hooks.0.collect.rows=40", "buffers.main.capacity=64", "phases.1.hooks.0.collect.rows=8",
+        "CartPole-v1:dreamer", "debug", "env.num_envs=2", "phases.prefill.duration_steps=40",
+        "phases.prefill.collect.rows=40", "buffers.main.capacity=64", "phases.learn.collect.rows=8",
     ),
-    "sac": ("Pendulum-v1:sac", "phases.0.duration_steps=100", "algorithm.batch_size=8", "algorithm.units=[8]"),
+    "sac": ("Pendulum-v1:sac", "phases.prefill.duration_steps=100", "algorithm.batch_size=8", "algorithm.units=[8]"),
     "sac with images and choices": (
-        "Reverie/Motion-v0:sac", "env.num_envs=1", "phases.0.duration_steps=40", "phases.0.hooks.0.collect.rows=40",
+        "Reverie/Motion-v0:sac", "env.num_envs=1", "phases.prefill.duration_steps=40", "phases.prefill.collect.rows=40",
         "buffers.main.capacity=16", "algorithm.batch_size=4", "algorithm.units=[8]", "algorithm.image_features=8",
     ),
     "reinforce": ("CartPole-v1:reinforce", "algorithm.network.units=[8]"),
     "q-learning": ("Taxi-v4:qlearning",),
     "q-learning with worker processes": ("Taxi-v4:qlearning", "env.vector=process", "env.workers=2"),
-    "sarsa": ("Taxi-v4:qlearning", "algorithm.target=sarsa", "phases.0.hooks.0.collect.rows=24"),
+    "sarsa": ("Taxi-v4:qlearning", "algorithm.target=sarsa", "phases.learn.collect.rows=24"),
     "a bandit with rows that a time limit ends": (
-        "Bandit/Drifting-v0:thompson", "env.max_episode_steps=5", "phases.0.hooks.0.collect.rows=7",
+        "Bandit/Drifting-v0:thompson", "env.max_episode_steps=5", "phases.learn.collect.rows=7",
     ),
 }  # fmt: skip
 

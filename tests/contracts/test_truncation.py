@@ -48,19 +48,21 @@ def table_value(session: Session) -> float:
 
 
 FAST = ["env.num_envs=4", "evaluate.final_episodes=0"]
-OFF_POLICY = ["phases.0.duration_steps=200", "phases.1.hooks.0.collect.rows=8", "algorithm.target_rate=0.05"]
+OFF_POLICY = ["phases.prefill.duration_steps=200", "phases.learn.collect.rows=8", "algorithm.target_rate=0.05"]
 CASES: dict[str, tuple[list[str], Callable[[Session], float]]] = {
-    "dqn": ([*OFF_POLICY, "phases.1.duration_steps=4000", "buffers.main.min_rows=100", "algorithm.learning_rate=3e-3",
+    "dqn": ([*OFF_POLICY, "phases.learn.duration_steps=4000", "buffers.main.min_rows=100",
+    "algorithm.learning_rate=3e-3",
              "algorithm.n_step=3"], dqn_value),
-    "dreamer": (["debug", "phases.0.duration_steps=100", "phases.1.duration_steps=1000", "algorithm.horizon=10",
-                 "phases.1.hooks.1.update.train_ratio=8", "algorithm.optimizer.warmup=0", "**.bins=63",
+    "dreamer": (["debug", "phases.prefill.duration_steps=100", "phases.learn.duration_steps=1000",
+    "algorithm.horizon=10",
+                 "phases.learn.update.train_ratio=8", "algorithm.optimizer.warmup=0", "**.bins=63",
                  "algorithm.learning_rate=1e-2", "algorithm.slow_rate=0.1"], dreamer_value),
-    "ppo": (["phases.0.hooks.0.collect.rows=256", "phases.0.duration_steps=12000", "algorithm.learning_rate=3e-3",
+    "ppo": (["phases.learn.collect.rows=256", "phases.learn.duration_steps=12000", "algorithm.learning_rate=3e-3",
              "algorithm.epochs=5"], state_value),
-    "qlearning": (["env.kwargs.is_discrete=true", "phases.0.duration_steps=3000"], table_value),
-    "reinforce": (["phases.0.duration_steps=40000", "algorithm.learning_rate=1e-2"], state_value),
+    "qlearning": (["env.kwargs.is_discrete=true", "phases.learn.duration_steps=3000"], table_value),
+    "reinforce": (["phases.learn.duration_steps=40000", "algorithm.learning_rate=1e-2"], state_value),
     "sac": ([*OFF_POLICY, "env.kwargs.is_continuous=true", "algorithm.temperature={kind: fixed, value: 0}",
-             "phases.1.hooks.1.update.updates_per_step=0.25", "phases.1.duration_steps=8000", "algorithm.units=[32]",
+             "phases.learn.update.updates_per_step=0.25", "phases.learn.duration_steps=8000", "algorithm.units=[32]",
              "algorithm.learning_rate=3e-3", "algorithm.batch_size=64"], sac_value),
 }  # fmt: skip
 
@@ -102,7 +104,7 @@ class TurnsEnv(gym.Env[Any, Any]):
 def test_the_baseline_of_whole_returns_stands_for_what_lies_behind_the_cut(returns: str) -> None:
     """With a discount of 0.8 a state that pays next is worth 1 / (1 - 0.64), the other one 0.8 of that."""
     words = [f"algorithm.returns={returns}", "algorithm.gamma=0.8", "algorithm.learning_rate=1e-2"]
-    words += ["env.max_episode_steps=9", "phases.0.duration_steps=20000"]
+    words += ["env.max_episode_steps=9", "phases.learn.duration_steps=20000"]
     config = make_config("tests.contracts.test_truncation.TurnsEnv:reinforce", [*FAST, *words], seed=1)
     session = build(config)
     Orchestrator(session, build_evaluator(config)).run()

@@ -15,8 +15,8 @@ from reverie import api
 from reverie.cli import main
 from reverie.core import registry
 
-SMALL = ("CartPole-v1:ppo", "env.vector=sync", "phases.0.hooks.0.collect.rows=64", "algorithm.epochs=2")
-SMALL += ("evaluate.final_episodes=3", "phases.0.hooks.2.evaluate.every_steps=300")
+SMALL = ("CartPole-v1:ppo", "env.vector=sync", "phases.learn.collect.rows=64", "algorithm.epochs=2")
+SMALL += ("evaluate.final_episodes=3", "phases.learn.evaluate.every_steps=300")
 """A run that is over in a second with ``--steps 600``."""
 BARE = (*SMALL, "video.enabled=false", "log.report=false")
 """The same for processes of their own, in which the fixtures that turn off videos and reports do not hold."""

@@ -22,7 +22,7 @@ from reverie.log.sinks import read_jsonl
 from reverie.runs.record import Cast
 from tests.e2e.conftest import SMALL
 
-TINY = ("env.vector=sync", "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1")
+TINY = ("env.vector=sync", "env.num_envs=2", "phases.learn.collect.rows=32", "algorithm.epochs=1")
 TINY += ("evaluate.final_episodes=1",)
 
 
@@ -125,8 +125,8 @@ def test_evaluate_from_python(trained: reverie.Run) -> None:
 def explorer(tmp_path_factory: pytest.TempPathFactory) -> reverie.Run:
     """A run of DQN that no longer explores when its policies are saved, though it draws actions in evaluations."""
     words = ("algorithm.epsilon={start: 1.0, end: 0.0, from: 0, to: 100}", "evaluate.sample=true")
-    words += ("evaluate.final_episodes=2", "phases.0.duration_steps=50", "phases.0.hooks.0.collect.rows=50")
-    words += ("buffers.main.min_rows=50", "env.vector=sync", "env.num_envs=1", "phases.1.duration_steps=150")
+    words += ("evaluate.final_episodes=2", "phases.prefill.duration_steps=50", "phases.prefill.collect.rows=50")
+    words += ("buffers.main.min_rows=50", "env.vector=sync", "env.num_envs=1", "phases.learn.duration_steps=150")
     return reverie.train("CartPole-v1:dqn", *words, runs_dir=tmp_path_factory.mktemp("runs"))
 
 

@@ -220,7 +220,7 @@ def test_one_episode_has_no_interval(reverie: Command, trained: api.Run) -> None
 
 def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
     words = ("Reverie/Counting-v0:ppo", "env.log_keys=[success]", "env.vector=sync", "env.num_envs=2")
-    words += ("phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1", "evaluate.final_episodes=2")
+    words += ("phases.learn.collect.rows=32", "algorithm.epochs=1", "evaluate.final_episodes=2")
     assert reverie("train", *words, "--steps", "60", "--quiet").code == 0
     assert reverie("eval", "--episodes", "2").out.splitlines()[-1] == "success 1.0000"
 
@@ -233,7 +233,7 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("train", "CartPole-v1:pppo"), "'ppo'"),
         (("train", "CartPol-v1:ppo"), "'CartPole-v1'"),
         (("train", "CartPole-v1:ppo", "smal"), "'small'"),
-        (("train", "CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=63"), "Write 56 or 64"),
+        (("train", "CartPole-v1:ppo", "phases.learn.collect.rows=63"), "Write 56 or 64"),
         (("train", "CartPole-v1:ppo", "--seed", "one"), "--seed 1,2,3"),
         (("train", "CartPole-v1:ppo", "--seed", ""), '--seed "" is not a number'),
         (("train", "CartPole-v1:ppo", "--seed", "1,2,1"), "names a seed twice"),
@@ -298,7 +298,7 @@ def test_an_agent_that_does_not_fit_leaves_no_run(reverie: Command, tmp_path: Pa
 
 
 def test_a_config_that_fails_in_the_run_is_not_advised_to_resume(reverie: Command) -> None:
-    done = reverie("train", *SMALL, *STEPS, "phases.0.hooks.1.update.train_ratio=32")
+    done = reverie("train", *SMALL, *STEPS, "phases.learn.update.train_ratio=32")
     assert done.code == 2
     assert "train_ratio means nothing" in done.err
     assert "reverie resume" not in done.out + done.err
@@ -360,7 +360,7 @@ def test_interrupt_saves_and_says_how_to_go_on(reverie: Command, tmp_path: Path)
 
     done = reverie("resume", run.name, "--steps", str(steps + 200), "--json")
     assert (done.code, json.loads(done.out)["state"]) == (0, "finished")
-    whole = api.train(*words[:-4], "phases.0.duration_steps=1000000", "horizon_steps=1000000", seed=1,
+    whole = api.train(*words[:-4], "phases.learn.duration_steps=1000000", "horizon_steps=1000000", seed=1,
                       steps=steps + 200, runs_dir=tmp_path / "whole")  # fmt: skip
     assert read_jsonl(run / "scores.jsonl") == whole.scores()
 

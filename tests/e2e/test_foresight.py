@@ -14,9 +14,10 @@ from tests.e2e.conftest import Command
 
 SMALL = (
     "Reverie/Counting-v0:dreamer", "debug", "env.vector=sync", "env.num_envs=2", "env.kwargs.observation=dict",
-    "env.kwargs.varied=true", "**.multipliers=[2,2]", "phases.0.duration_steps=40", "phases.1.duration_steps=32",
-    "phases.0.hooks.0.collect.rows=40", "phases.1.hooks.1.update.train_ratio=8", "evaluate.num_envs=2",
-    "phases.1.hooks.2.evaluate={episodes: 2, every_steps: 16}", "evaluate.final_episodes=2",
+    "env.kwargs.varied=true", "**.multipliers=[2,2]", "phases.prefill.duration_steps=40",
+    "phases.learn.duration_steps=32",
+    "phases.prefill.collect.rows=40", "phases.learn.update.train_ratio=8", "evaluate.num_envs=2",
+    "phases.learn.evaluate={episodes: 2, every_steps: 16}", "evaluate.final_episodes=2",
     "evaluate.foresight={context: 2, steps: 3, dreams: 4}", "preflight.probe=false",
 )  # fmt: skip
 

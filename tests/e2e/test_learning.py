@@ -13,7 +13,7 @@ def scores_of(run: reverie.Run) -> list[float]:
 
 
 def test_cartpole_is_balanced(tmp_path: Path) -> None:
-    words = ("early_stop=solved", "phases.0.hooks.2.evaluate.every_steps=5000", "env.vector=sync")
+    words = ("early_stop=solved", "phases.learn.evaluate.every_steps=5000", "env.vector=sync")
     run = reverie.train("CartPole-v1:ppo", *words, seed=1, runs_dir=tmp_path)
     assert run.status["env_steps"] <= 60_000
     assert max(scores_of(run)) >= 475
@@ -23,7 +23,7 @@ def test_cartpole_is_balanced(tmp_path: Path) -> None:
 def test_pictures_are_understood(tmp_path: Path) -> None:
     """Which way a spot moves shows only in two frames; guessing earns 15.5, the most is 31."""
     words = (
-        "phases.0.hooks.2.evaluate.every_steps=4000",
+        "phases.learn.evaluate.every_steps=4000",
         "env.vector=sync",
         "early_stop=solved",
         "env.spec.solved_at=28",

@@ -28,8 +28,8 @@ class RegretWatch:
 
 
 def regret_curve(spec: str, seed: int, pulls: int, *more: str) -> Array:
-    words = [f"env.max_episode_steps={pulls}", f"phases.0.duration_steps={pulls}", *more]
-    words += ["env.vector=sync", f"phases.0.hooks.2.evaluate.every_steps={2 * pulls}"]
+    words = [f"env.max_episode_steps={pulls}", f"phases.learn.duration_steps={pulls}", *more]
+    words += ["env.vector=sync", f"phases.learn.evaluate.every_steps={2 * pulls}"]
     config = make_config(f"Bandit/{spec}", words, seed=seed)
     session, watch = build(config), RegretWatch()
     Orchestrator(session, build_evaluator(config), [watch]).run()

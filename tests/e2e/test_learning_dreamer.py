@@ -8,7 +8,7 @@ from reverie import api
 
 SMALL = (
     "**.deter=64", "**.hidden=32", "**.units=32", "**.bins=63", "env.vector=sync", "evaluate.final_episodes=0",
-    "evaluate.foresight.dreams=2", "phases.0.hooks.0.collect.rows=100", "phases.0.duration_steps=400",
+    "evaluate.foresight.dreams=2", "phases.prefill.collect.rows=100", "phases.prefill.duration_steps=400",
 )  # fmt: skip
 
 
@@ -19,7 +19,7 @@ def scores_of(run: api.Run) -> list[float]:
 def test_a_pole_is_kept_up_longer(tmp_path: Path) -> None:
     """Chance keeps it up for about 20 steps."""
     words = ("algorithm.imagine_steps=10", "algorithm.learning_rate=2e-3",
-             "phases.1.hooks.2.evaluate={episodes: 5, every_steps: 600}")  # fmt: skip
+             "phases.learn.evaluate={episodes: 5, every_steps: 600}")  # fmt: skip
     run = api.train("CartPole-v1:dreamer", *SMALL, *words, seed=1, steps=3400, runs_dir=tmp_path)
     scores = scores_of(run)
     assert scores[0] < 30
@@ -32,7 +32,7 @@ def test_pictures_are_understood(tmp_path: Path) -> None:
         "env.max_episode_steps=16", "env.num_envs=4", "**.depth=4", "**.multipliers=[2,2]", "algorithm.horizon=8",
         "algorithm.model.rssm.stoch=8", "algorithm.imagine_steps=6", "algorithm.learning_rate=2e-3",
         "algorithm.batch_size=8", "algorithm.batch_length=16", "algorithm.optimizer.warmup=50",
-        "phases.1.hooks.2.evaluate={episodes: 10, every_steps: 250}", "phases.1.hooks.1.update.train_ratio=32",
+        "phases.learn.evaluate={episodes: 10, every_steps: 250}", "phases.learn.update.train_ratio=32",
     )  # fmt: skip
     run = api.train("tests.e2e.centring.CentringEnv:dreamer", *SMALL, *words, seed=1, steps=1300, runs_dir=tmp_path)
     by_chance = [episode["return"] for episode in run.scores()[:20]]  # the random prefill

@@ -13,10 +13,10 @@ import reverie
 @pytest.mark.parametrize(
     ("variant", "often"),
     [
-        ("ppo_gru", "phases.0.hooks.2.evaluate.every_steps=4000"),
-        ("ppo_lstm", "phases.0.hooks.2.evaluate.every_steps=2000"),
-        ("ppo_transformer", "phases.0.hooks.2.evaluate.every_steps=4000"),
-        ("dqn_gru", "phases.1.hooks.2.evaluate.every_steps=1500"),
+        ("ppo_gru", "phases.learn.evaluate.every_steps=4000"),
+        ("ppo_lstm", "phases.learn.evaluate.every_steps=2000"),
+        ("ppo_transformer", "phases.learn.evaluate.every_steps=4000"),
+        ("dqn_gru", "phases.learn.evaluate.every_steps=1500"),
     ],
 )
 def test_a_cue_is_remembered(variant: str, often: str, tmp_path: Path) -> None:

@@ -17,27 +17,27 @@ def best_score(run: reverie.Run) -> float:
 
 
 def test_dqn_balances(tmp_path: Path) -> None:
-    words = ("env.spec.solved_at=100", "phases.1.hooks.2.evaluate.every_steps=1000", "algorithm.network.units=[64,64]")
-    words += ("algorithm.epsilon={start: 1.0, end: 0.04, from: 0, to: 4000}", "phases.1.duration_steps=15000")
+    words = ("env.spec.solved_at=100", "phases.learn.evaluate.every_steps=1000", "algorithm.network.units=[64,64]")
+    words += ("algorithm.epsilon={start: 1.0, end: 0.04, from: 0, to: 4000}", "phases.learn.duration_steps=15000")
     run = reverie.train("CartPole-v1:dqn", *QUICK, *words, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= 100  # pushing at random lasts for 22 steps
 
 
 def test_reinforce_balances(tmp_path: Path) -> None:
-    words = ("env.spec.solved_at=195", "phases.0.hooks.2.evaluate.every_steps=5000", "phases.0.duration_steps=60000")
+    words = ("env.spec.solved_at=195", "phases.learn.evaluate.every_steps=5000", "phases.learn.duration_steps=60000")
     run = reverie.train("CartPole-v1:reinforce", *QUICK, *words, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= 195
 
 
 def test_sac_swings_up(tmp_path: Path) -> None:
-    words = ("env.spec.solved_at=-400", "phases.1.hooks.2.evaluate={episodes: 5, every_steps: 500}")
-    words += ("algorithm.units=[64,64]", "algorithm.batch_size=64", "phases.1.duration_steps=6000")
+    words = ("env.spec.solved_at=-400", "phases.learn.evaluate={episodes: 5, every_steps: 500}")
+    words += ("algorithm.units=[64,64]", "algorithm.batch_size=64", "phases.learn.duration_steps=6000")
     run = reverie.train("Pendulum-v1:sac", *QUICK, *words, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= -400  # an untrained policy earns about -1200
 
 
 def test_sac_balances_with_choices(tmp_path: Path) -> None:
-    words = ("evaluate.final_episodes=0", "phases.1.hooks.2.evaluate={episodes: 5, every_steps: 1000}")
+    words = ("evaluate.final_episodes=0", "phases.learn.evaluate={episodes: 5, every_steps: 1000}")
     words += ("algorithm.units=[64,64]", "algorithm.batch_size=64", "algorithm.learning_rate=1e-3", "env.vector=sync")
     run = reverie.train("CartPole-v1:sac", *words, steps=6000, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= 150
@@ -46,7 +46,7 @@ def test_sac_balances_with_choices(tmp_path: Path) -> None:
 
 
 def test_a_table_crosses_the_lake(tmp_path: Path) -> None:
-    words = ("env.spec.solved_at=0.6", "phases.0.hooks.2.evaluate.every_steps=10000", "phases.0.duration_steps=60000")
+    words = ("env.spec.solved_at=0.6", "phases.learn.evaluate.every_steps=10000", "phases.learn.duration_steps=60000")
     words += ("algorithm.learning_rate={start: 0.2, end: 0.002, from: 0, to: 60000}",)
     run = reverie.train("FrozenLake-v1:qlearning", *QUICK, *words, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= 0.6  # one walk in seventy gets across at random, three in four at best

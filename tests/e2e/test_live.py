@@ -15,7 +15,7 @@ from pathlib import Path
 from reverie import api
 from reverie.log.plain import COLUMNS
 
-WORDS = ("CartPole-v1:ppo", "phases.0.hooks.0.collect.rows=64", "log.every_steps=100", "evaluate.final_episodes=2")
+WORDS = ("CartPole-v1:ppo", "phases.learn.collect.rows=64", "log.every_steps=100", "evaluate.final_episodes=2")
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
 

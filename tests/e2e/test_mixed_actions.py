@@ -21,8 +21,8 @@ def test_actions_of_several_kinds_are_learnt_from_the_env_on(tmp_path: Path) -> 
         "evaluate.final_episodes=1",
     )
     phases = (
-        "phases.0.duration_steps=30", "phases.0.hooks.0.collect.rows=30", "phases.1.duration_steps=16",
-        "phases.1.hooks.0.collect.rows=8", "phases.1.hooks.1.update.train_ratio=8", "evaluate.num_envs=1",
+        "phases.prefill.duration_steps=30", "phases.prefill.collect.rows=30", "phases.learn.duration_steps=16",
+        "phases.learn.collect.rows=8", "phases.learn.update.train_ratio=8", "evaluate.num_envs=1",
     )  # fmt: skip
     run = api.train("Reverie/Counting-v0:dreamer", "debug", *words, *phases, runs_dir=tmp_path)
     assert run.status["state"] == "finished"

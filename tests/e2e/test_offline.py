@@ -60,9 +60,9 @@ def test_dqn_learns_from_data_of_a_poor_policy(tmp_path: Path) -> None:
     about = json.loads(invoke("data", "info", str(source), "--json"))
     assert about["return_mean"] < 100
     run = api.train(
-        "CartPole-v1:dqn", "offline", f"buffers.main.source={source}", "phases.0.duration_updates=2000",
+        "CartPole-v1:dqn", "offline", f"buffers.main.source={source}", "phases.offline.duration_updates=2000",
         "algorithm.target_every=100", "buffers.main.holdout=0.1", "evaluate.final_episodes=0",
-        "phases.0.hooks=[{update: {updates: 100}}, {validate: {batches: 4, every_updates: 500}}, "
+        "phases.offline.hooks=[{update: {updates: 100}}, {validate: {batches: 4, every_updates: 500}}, "
         "{evaluate: {episodes: 10, every_updates: 1000}}]",
         runs_dir=tmp_path / "runs",
     )  # fmt: skip
@@ -101,7 +101,7 @@ def test_held_out_losses_are_recorded_and_a_resume_is_exact_without_the_data(tmp
 
 def test_export_of_a_run_and_back(tmp_path: Path) -> None:
     collecting = (*CHECKING, "buffers.main={kind: replay, capacity: 256, chunk_rows: 24}",
-                  "phases.0.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 1}}]")  # fmt: skip
+                  "phases.learn.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 1}}]")  # fmt: skip
     run = train(collecting, tmp_path / "runs", steps=300)
     out = invoke("data", "export", str(run), "--out", str(tmp_path / "data"), "--trust", "--json")
     about = json.loads(out)
@@ -121,8 +121,8 @@ def test_export_of_a_run_and_back(tmp_path: Path) -> None:
         (["offline"], "Name stored data"),
         (["offline", "buffers.main.source=nowhere"], "no dataset in 'nowhere'"),
         (["buffers.main.holdout=0.1"], "held out"),
-        (["phases.1.hooks=[{collect: {rows: 8}}, {update: {}}, {validate: {batches: 1}}]"], "holds nothing out"),
-        (["phases.1.hooks=[{collect: {rows: 8}}, {update: {}}, {validate: {episodes: 1}}]"], "takes batches"),
+        (["phases.learn.hooks=[{collect: {rows: 8}}, {update: {}}, {validate: {batches: 1}}]"], "holds nothing out"),
+        (["phases.learn.hooks=[{collect: {rows: 8}}, {update: {}}, {validate: {episodes: 1}}]"], "takes batches"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_run_is_made(words: list[str], complaint: str) -> None:
@@ -138,7 +138,7 @@ def test_too_few_episodes_to_hold_one_out_are_told_before_a_run_is_made(tmp_path
 
 
 def test_a_run_without_replay_is_told_to_record(tmp_path: Path) -> None:
-    words = ("CartPole-v1:ppo", "env.num_envs=2", "env.vector=sync", "phases.0.hooks.0.collect.rows=64")
+    words = ("CartPole-v1:ppo", "env.num_envs=2", "env.vector=sync", "phases.learn.collect.rows=64")
     run = train((*words, "algorithm.epochs=1", "evaluate.final_episodes=1"), tmp_path / "runs", steps=64)
     with pytest.raises(Exception, match="reverie data record"):
         api.export_data(str(run), tmp_path / "data")
@@ -153,8 +153,8 @@ def test_a_run_without_replay_is_told_to_record(tmp_path: Path) -> None:
 DREAMING = (
     "Pendulum-v1:dreamer", "offline", "debug", "env.num_envs=2", "env.vector=sync", "buffers.main.capacity=2000",
     "buffers.main.holdout=0.25", "algorithm.learning_rate=1e-2", "algorithm.optimizer.warmup=0",
-    "phases.0.hooks=[{update: {updates: 15}}, {validate: {batches: 16, every_updates: 15}}]",
-    "phases.0.duration_updates=75", "evaluate.final_episodes=0", "evaluate.foresight.enabled=false",
+    "phases.offline.hooks=[{update: {updates: 15}}, {validate: {batches: 16, every_updates: 15}}]",
+    "phases.offline.duration_updates=75", "evaluate.final_episodes=0", "evaluate.foresight.enabled=false",
     "preflight.probe=false", "log.every_steps=1",
 )  # fmt: skip
 

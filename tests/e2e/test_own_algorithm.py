@@ -49,7 +49,7 @@ def test_the_example_learns_resumes_and_plays(page: Path, reverie: Command) -> N
 
 
 def test_the_variant_of_ppo_keeps_what_is_tuned(page: Path, reverie: Command) -> None:
-    words = ("phases.0.hooks.0.collect.rows=32", "algorithm.epochs=1", *SMALL)
+    words = ("phases.learn.collect.rows=32", "algorithm.epochs=1", *SMALL)
     done = reverie("train", "CartPole-v1:ppo", "algorithm.kind=my_module.CautiousPPO", *words, "--steps", "64")
     assert done.code == 0, done.err
     run = package.find("@last", page / "runs")

@@ -17,7 +17,7 @@ from reverie.log.media import LONGEST_SIDE, MOST_FRAMES
 from reverie.runs import pictures
 
 WORDS = (
-    "phases.0.hooks.0.collect.rows=64", "phases.0.hooks.2.evaluate.every_steps=128", "log.every_steps=64",
+    "phases.learn.collect.rows=64", "phases.learn.evaluate.every_steps=128", "log.every_steps=64",
     "evaluate.final_episodes=2", "algorithm.network.units=[8]",
 )  # fmt: skip
 OFF = ("preflight.enabled=false", "monitor.enabled=false", "video.enabled=false", "log.report=false")

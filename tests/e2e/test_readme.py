@@ -14,7 +14,7 @@ from tests.unit.test_project import FENCED, ROOT, commands_of
 README = (ROOT / "README.md").read_text()
 BUDGETS = {"train": ("--steps", "300"), "resume": ("--steps", "900"), "eval": ("--episodes", "3")}
 BUDGETS["envs check"] = ("--episodes", "1")
-SMALLER = ("phases.0.hooks.0.collect.rows=128", "algorithm.epochs=1", "evaluate.final_episodes=2")
+SMALLER = ("phases.learn.collect.rows=128", "algorithm.epochs=1", "evaluate.final_episodes=2")
 
 
 def cut(command: list[str]) -> list[str]:

@@ -37,7 +37,7 @@ def test_a_run_ends_with_its_report(reverie: Command, tmp_path: Path) -> None:
     final = json.loads((run / "status.json").read_text())["final_score"]
     assert re.search(rf"\| final score, mean of 3 episodes[^|]* \| {re.escape(score(final))} \|", text)
     assert "| algorithm.gamma | 0.98 | 0.9 | command line |" in text
-    assert "| phases.0.duration_steps | 100000 | 600 | --steps |" in text
+    assert "| phases.learn.duration_steps | 100000 | 600 | --steps |" in text
     assert "| seed |" not in text
     page = (run / "report.html").read_text()
     assert "CartPole-v1 · PPO" in page

@@ -29,7 +29,7 @@ from tests.videos import read_mp4
 
 pytestmark = pytest.mark.needs("video")
 COUNTING = ("Reverie/Counting-v0:ppo", *TINY, "env.kwargs={length: 12, action: continuous}")
-COUNTING += ("phases.0.hooks.2.evaluate={episodes: 1, every_steps: 32}", "checkpoint.every_steps=32")
+COUNTING += ("phases.learn.evaluate={episodes: 1, every_steps: 32}", "checkpoint.every_steps=32")
 FILMED = (*COUNTING, "video.enabled=true")
 
 
@@ -138,7 +138,7 @@ def test_the_best_policy_is_not_filmed_again_where_it_is_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     films = count_films(monkeypatch)
-    run = train(tmp_path, *FILMED, "phases.0.hooks.2.evaluate.every_steps=1000")
+    run = train(tmp_path, *FILMED, "phases.learn.evaluate.every_steps=1000")
     assert [name for name, _ in films] == ["last"]
     assert (run / "videos/best.mp4").read_bytes() == (run / "videos/last.mp4").read_bytes()
     assert about(run, "best")["policy"] == f"best-{about(run, 'last')['env_steps']}"

@@ -16,7 +16,7 @@ import pytest
 from reverie.config.presets import PACKAGE_PRESETS
 from tests.unit.test_project import ROOT
 
-SMALLER = ("phases.0.hooks.0.collect.rows=128", "algorithm.epochs=1", "evaluate.final_episodes=2")
+SMALLER = ("phases.learn.collect.rows=128", "algorithm.epochs=1", "evaluate.final_episodes=2")
 SMALLER += ("video.enabled=false", "log.report=false")
 PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 HERE = ("PYTHONPATH", "PYTHONHOME", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")

@@ -15,14 +15,14 @@ from reverie.training.interrupt import StopRequest
 from reverie.training.scheduler import Scheduler
 
 PPO = (
-    "CartPole-v1:ppo", "env.num_envs=4", "env.vector=sync", "phases.0.hooks.0.collect.rows=64", "algorithm.epochs=2",
-    "phases.0.hooks.2.evaluate={episodes: 2, every_steps: 300}", "evaluate.final_episodes=2",
+    "CartPole-v1:ppo", "env.num_envs=4", "env.vector=sync", "phases.learn.collect.rows=64", "algorithm.epochs=2",
+    "phases.learn.evaluate={episodes: 2, every_steps: 300}", "evaluate.final_episodes=2",
     "checkpoint.every_steps=200", "algorithm.network.units=[16]", "video.enabled=false", "log.report=false",
 )  # fmt: skip
 """A run of PPO that is over in a moment."""
 CHECKING = (
     "Reverie/Counting-v0:ppo", "algorithm.kind=tests.checking.CheckingAlgorithm", "env.num_envs=4", "env.vector=sync",
-    "phases.0.hooks.0.collect.rows=24", "phases.0.hooks.2.evaluate={episodes: 2, every_steps: 60}",
+    "phases.learn.collect.rows=24", "phases.learn.evaluate={episodes: 2, every_steps: 60}",
     "evaluate.final_episodes=2", "checkpoint.every_steps=40", "env.kwargs.varied=true",
     "video.enabled=false", "log.report=false",
 )  # fmt: skip

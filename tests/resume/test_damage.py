@@ -123,7 +123,7 @@ def test_another_number_of_envs_does_not_fit(stopped: Path, tmp_path: Path) -> N
 def test_hooks_may_be_removed_at_a_resume(stopped: Path, tmp_path: Path) -> None:
     run = damage.copy_run(stopped, tmp_path)
     before = sum("evaluate/return_mean" in line for line in api.Run(run, "stopped").metrics())
-    assert api.resume(str(run), "phases.0.hooks=[{collect: {rows: 64}}, update]").state == "finished"
+    assert api.resume(str(run), "phases.learn.hooks=[{collect: {rows: 64}}, update]").state == "finished"
     after = sum("evaluate/return_mean" in line for line in api.Run(run, "finished").metrics())
     assert after == before + 1  # the final one
 

@@ -22,7 +22,7 @@ from tests.resume.pieces import CHECKING, assert_equal_runs, train
 from tests.resume.test_kill import die_at_disk_operation
 
 WORDS = (*CHECKING, "buffers.main={kind: replay, capacity: 96, min_rows: 24, chunk_rows: 12}", "algorithm.batch_size=2",
-         "phases.0.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}]",
+         "phases.learn.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}]",
          "checkpoint.every_steps=100", "log.every_steps=1")  # fmt: skip
 DISK = (*WORDS, "buffers.main.storage=disk")
 

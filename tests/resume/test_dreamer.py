@@ -25,9 +25,9 @@ TINY = (
     "checkpoint.every_steps=12",
 )  # fmt: skip
 ONLINE = (
-    *TINY, "phases.0.duration_steps=30", "phases.0.hooks.0.collect.rows=30", "phases.1.duration_steps=36",
-    "phases.1.hooks.0.collect.rows=6", "phases.1.hooks.1.update.train_ratio=8",
-    "phases.1.hooks.2.evaluate={episodes: 1, every_steps: 24}",
+    *TINY, "phases.prefill.duration_steps=30", "phases.prefill.collect.rows=30", "phases.learn.duration_steps=36",
+    "phases.learn.collect.rows=6", "phases.learn.update.train_ratio=8",
+    "phases.learn.evaluate={episodes: 1, every_steps: 24}",
     "buffers.main.capacity=64", "buffers.main.chunk_rows=8",
 )  # fmt: skip
 
@@ -60,8 +60,9 @@ def test_offline_from_stored_episodes(tmp_path: Path) -> None:
     words = (
         "CartPole-v1:dreamer", "debug", "offline", "env.num_envs=2", "env.vector=sync", f"buffers.main.source={data}",
         "buffers.main.capacity=2000", "buffers.main.holdout=0.25", "algorithm.learning_rate=3e-2",
-        "phases.0.hooks=[{update: {updates: 10}}, {validate: {batches: 4, every_updates: 10}}, "
-        "{evaluate: {episodes: 1, every_updates: 20}}]", "phases.0.duration_updates=40", "evaluate.final_episodes=1",
+        "phases.offline.hooks=[{update: {updates: 10}}, {validate: {batches: 4, every_updates: 10}}, "
+        "{evaluate: {episodes: 1, every_updates: 20}}]", "phases.offline.duration_updates=40",
+        "evaluate.final_episodes=1",
         "checkpoint.every_updates=10", "log.every_steps=0", "evaluate.num_envs=1", "evaluate.foresight.dreams=2",
     )  # fmt: skip
     calm = train(words, tmp_path / "calm")
@@ -89,10 +90,10 @@ def test_a_run_in_bfloat16_is_exact(tmp_path: Path) -> None:
 def test_exploring_first_and_then_the_task(tmp_path: Path) -> None:
     run = train(
         (
-            *TINY, "explore_first", "phases.0.duration_steps=30", "phases.0.hooks.0.collect.rows=30",
-            "phases.1.duration_steps=16", "phases.2.duration_steps=16", "phases.1.hooks.0.collect.rows=8",
-            "phases.2.hooks.0.collect.rows=8", "phases.1.hooks.1.update_world_model.train_ratio=8",
-            "phases.2.hooks.1.update.train_ratio=8", "phases.2.hooks.2.evaluate={episodes: 1, every_steps: 8}",
+            *TINY, "explore_first", "phases.prefill.duration_steps=30", "phases.prefill.collect.rows=30",
+            "phases.explore.duration_steps=16", "phases.learn.duration_steps=16", "phases.explore.collect.rows=8",
+            "phases.learn.collect.rows=8", "phases.explore.update_world_model.train_ratio=8",
+            "phases.learn.update.train_ratio=8", "phases.learn.evaluate={episodes: 1, every_steps: 8}",
         ),
         tmp_path,
     )  # fmt: skip
@@ -103,7 +104,7 @@ def test_exploring_first_and_then_the_task(tmp_path: Path) -> None:
     assert any("update/loss_policy" in line for line in lines if line["phase"] == "learn")
 
 
-ONCE = ("phases.0.hooks.0.evaluate.episodes=3", "evaluate.final_episodes=0")
+ONCE = ("phases.evaluate.evaluate.episodes=3", "evaluate.final_episodes=0")
 
 
 def test_evaluation_alone_judges_the_weights_of_another_run(tmp_path: Path) -> None:

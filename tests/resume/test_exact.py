@@ -17,22 +17,22 @@ from reverie.log.sinks import read_jsonl
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train, train_in_pieces
 
 REPLAY = (
-    "env.vector=sync", "phases.0.duration_steps=64", "buffers.main.min_rows=32",
-    "phases.1.hooks.2.evaluate={episodes: 2, every_steps: 100}", "evaluate.final_episodes=2",
+    "env.vector=sync", "phases.prefill.duration_steps=64", "buffers.main.min_rows=32",
+    "phases.learn.evaluate={episodes: 2, every_steps: 100}", "evaluate.final_episodes=2",
     "checkpoint.every_steps=50", "algorithm.batch_size=16",
 )  # fmt: skip
 ALGORITHMS = {
     "ppo": PPO,
-    "dqn": ("CartPole-v1:dqn", *REPLAY, "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=4"),
-    "sac": ("Pendulum-v1:sac", *REPLAY, "phases.1.hooks.0.collect.rows=4"),
+    "dqn": ("CartPole-v1:dqn", *REPLAY, "phases.learn.collect.rows=16", "phases.learn.update.updates=4"),
+    "sac": ("Pendulum-v1:sac", *REPLAY, "phases.learn.collect.rows=4"),
     "dreamer": (
         "CartPole-v1:dreamer",
         "debug",
         *REPLAY,
         "env.num_envs=2",
         "algorithm.batch_size=4",
-        "phases.0.hooks.0.collect.rows=32",
-        "phases.1.hooks.0.collect.rows=8",
+        "phases.prefill.collect.rows=32",
+        "phases.learn.collect.rows=8",
     ),
 }
 """How each algorithm is made small; one that is not listed runs as its preset says."""
@@ -70,11 +70,11 @@ CASES = {
     "checking agent, sync": CHECKING,
     "checking agent, worker processes": (*CHECKING, "env.vector=process", "env.workers=2"),
     "checking agent, episodes": (
-        *CHECKING, "phases.0.hooks=[{collect: {episodes: 8}}, update_episodes]", "phases.0.duration_steps=300",
+        *CHECKING, "phases.learn.hooks=[{collect: {episodes: 8}}, update_episodes]", "phases.learn.duration_steps=300",
     ),
     "checking agent, replay": (
         *CHECKING, "buffers.main={kind: replay, capacity: 64, min_rows: 24}", "algorithm.batch_size=2",
-        "phases.0.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}]", "phases.0.duration_steps=300",
+        "phases.learn.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}]", "phases.learn.duration_steps=300",
     ),
     "loops, overrides, a random controller": (*CHECKING, f"phases={json.dumps(PHASES['phases'])}"),
     "native vector": (*PPO, "env.vector=native"),
@@ -97,18 +97,18 @@ CASES = {
         *PPO, "algorithm.network={kind: transformer, units: 8, heads: 2, context: 9, encoder: {kind: mlp, units: [8]}}",
     ),
     "dqn that remembers": (
-        "CartPole-v1:dqn", *REPLAY, "env.num_envs=2", "phases.0.hooks.0.collect.rows=32", "algorithm.batch_size=4",
-        "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=4", "algorithm.n_step=2",
+        "CartPole-v1:dqn", *REPLAY, "env.num_envs=2", "phases.prefill.collect.rows=32", "algorithm.batch_size=4",
+        "phases.learn.collect.rows=16", "phases.learn.update.updates=4", "algorithm.n_step=2",
         "algorithm.network={kind: gru, units: 8, encoder: {kind: mlp, units: [8]}}",
         "algorithm.sequence={length: 12, burn_in: 3}", "buffers.main.sampler.kind=prioritised",
     ),
     "sac that remembers": (
-        "Pendulum-v1:sac", *REPLAY, "phases.1.hooks.0.collect.rows=4", "algorithm.units=[8]", "algorithm.batch_size=4",
+        "Pendulum-v1:sac", *REPLAY, "phases.learn.collect.rows=4", "algorithm.units=[8]", "algorithm.batch_size=4",
         "algorithm.network={kind: lstm, units: 8, encoder: {kind: mlp, units: [8]}}",
         "algorithm.sequence={length: 12, burn_in: 3}",
     ),
     "products by oneDNN": (
-        "CartPole-v1:dqn", *REPLAY, "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=4",
+        "CartPole-v1:dqn", *REPLAY, "phases.learn.collect.rows=16", "phases.learn.update.updates=4",
         "algorithm.batch_size=64", "backend.engine=torch", "backend.products=onednn",
     ),
     "early stop": (*PPO, "early_stop=solved", "env.spec.solved_at=9", "evaluate.warmup_steps=500"),

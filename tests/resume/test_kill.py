@@ -22,8 +22,8 @@ from reverie.core.rng import make_generator
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train
 
 WORKERS = (
-    "Pendulum-v1:ppo", "env.num_envs=2", "env.vector=process", "env.workers=2", "phases.0.hooks.0.collect.rows=64",
-    "phases.0.hooks.2.evaluate={episodes: 2, every_steps: 2000}", "evaluate.final_episodes=1",
+    "Pendulum-v1:ppo", "env.num_envs=2", "env.vector=process", "env.workers=2", "phases.learn.collect.rows=64",
+    "phases.learn.evaluate={episodes: 2, every_steps: 2000}", "evaluate.final_episodes=1",
     "checkpoint.every_steps=100", "algorithm.epochs=2",
 )  # fmt: skip
 KILLED = {"PPO in one process": (PPO, 2000), "PPO with worker processes": (WORKERS, 1000)}
@@ -43,7 +43,7 @@ def test_kill_9_at_random_moments_changes_nothing(case: str, tmp_path: Path) -> 
 def test_dying_in_the_middle_of_saving_changes_nothing(tmp_path: Path) -> None:
     """A short crash storm: each process dies at a random one of its writes, renames and syncs."""
     words = (*CHECKING, "buffers.main={kind: replay, capacity: 256, min_rows: 24}", "algorithm.batch_size=2",
-             "phases.0.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}, "
+             "phases.learn.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}, "
              "{evaluate: {episodes: 2, every_steps: 60}}]")  # fmt: skip
     calm = train(words, tmp_path / "calm", steps=400)
     rng, deaths = make_generator("storm in the middle of saving"), 0

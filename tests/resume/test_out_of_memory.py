@@ -23,13 +23,13 @@ COMMON = (
     "video.enabled=false",
 )  # fmt: skip
 REPLAY = (
-    "phases.0.duration_steps=64", "phases.0.hooks.0.collect.rows=64", "buffers.main.min_rows=32",
-    "phases.1.hooks.0.collect.rows=16",
+    "phases.prefill.duration_steps=64", "phases.prefill.collect.rows=64", "buffers.main.min_rows=32",
+    "phases.learn.collect.rows=16",
 )  # fmt: skip
-EPISODES = ("env.num_envs=4", "phases.0.hooks.0.collect.episodes=4", "algorithm.network.units=[8]")
-DREAMS = ("phases.1.hooks.1.update.train_ratio=4", "evaluate.foresight.enabled=false", "preflight.probe=false")
+EPISODES = ("env.num_envs=4", "phases.prefill.collect.episodes=4", "algorithm.network.units=[8]")
+DREAMS = ("phases.learn.update.train_ratio=4", "evaluate.foresight.enabled=false", "preflight.probe=false")
 RUNS: dict[str, tuple[Any, tuple[str, ...], int]] = {
-    "CartPole-v1:dqn": (DQN, (*REPLAY, "phases.1.hooks.1.update.updates=2", "algorithm.network.units=[8]"), 160),
+    "CartPole-v1:dqn": (DQN, (*REPLAY, "phases.learn.update.updates=2", "algorithm.network.units=[8]"), 160),
     "Pendulum-v1:sac": (SAC, (*REPLAY, "algorithm.units=[8]", "algorithm.batch_size=64"), 160),
     "CartPole-v1:reinforce": (Reinforce, EPISODES, 600),
     "CartPole-v1:dreamer": (Dreamer, ("debug", *REPLAY, *DREAMS), 160),

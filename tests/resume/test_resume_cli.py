@@ -81,11 +81,10 @@ def test_resume_goes_on_and_doubles_no_stretch(run: Path, finished: Path) -> Non
 def test_a_longer_budget_is_told_in_what_the_run_is_counted_in() -> None:
     config = api.make_config(SPEC, steps=500)
     assert twice_the_budget(config, 512) == "--steps 1024"
-    last = len(config.phases) - 1
     for counted in ({"duration_updates": 50}, {"duration_cycles": 50}):
         offline = config.phases[-1].model_copy(update={"duration_steps": None, **counted})
         found = twice_the_budget(config.model_copy(update={"phases": (*config.phases[:-1], offline)}), 0)
-        assert found == f"phases.{last}.{next(iter(counted))}=100"
+        assert found == f"phases.learn.{next(iter(counted))}=100"
 
 
 def test_other_kernels_of_numpy_are_told(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,10 +116,10 @@ def test_changed_settings_are_listed_and_recorded(run: Path) -> None:
     done = reverie("resume", str(run), "algorithm.gamma=0.9", "checkpoint.keep_last=1", "--steps", "1200")
     assert "algorithm.gamma: 0.98 -> 0.9  (from here on it is another run)" in done.stderr
     assert "checkpoint.keep_last: 3 -> 1  (the run stays exact)" in done.stderr
-    assert "phases.0.duration_steps: 1000 -> 1200  (the run stays exact)" in done.stderr
+    assert "phases.learn.duration_steps: 1000 -> 1200  (the run stays exact)" in done.stderr
     (entry,) = read_jsonl(run / "resumes.jsonl")
     exact = {change["key"]: change["keeps_exactness"] for change in entry["changes"]}
-    assert exact == {"algorithm.gamma": False, "checkpoint.keep_last": True, "phases.0.duration_steps": True}
+    assert exact == {"algorithm.gamma": False, "checkpoint.keep_last": True, "phases.learn.duration_steps": True}
     assert (run / "config-before-resume-1.yaml").read_text() == before
     assert read_config(run / "config.yaml").algorithm.gamma == 0.9  # type: ignore[attr-defined]
 
@@ -267,7 +266,7 @@ def test_a_loop_that_gets_a_longer_budget_stays_exact(tmp_path: Path) -> None:
     reverie("resume", str(run), "--steps", "2000")
     (entry,) = read_jsonl(run / "resumes.jsonl")
     assert [(c["key"], c["old"], c["new"], c["keeps_exactness"]) for c in entry["changes"]] == [
-        ("phases.5.duration_steps", 128, 1360, True)
+        ("phases.b_3.duration_steps", 128, 1360, True)
     ]
 
 
@@ -276,7 +275,7 @@ def test_a_shorter_budget_names_the_phases_that_are_left_out() -> None:
     config = api.make_config(SPEC, [f"phases={json.dumps([loop])}"])
     _, changes = change_config(config, [], 300)
     assert [(c.key, c.old, c.new, c.keeps_exactness) for c in changes] == [
-        ("phases.2.duration_steps", 128, 44, True), ("phases.3", "b", None, True),
+        ("phases.a_2.duration_steps", 128, 44, True), ("phases.b_2", "b", None, True),
     ]  # fmt: skip
 
 
@@ -296,9 +295,9 @@ def test_hints_name_trust_where_it_is_needed(run: Path, tmp_path: Path) -> None:
     [
         ("seed=1", False),
         ("env.kwargs.kind=a.b", False),
-        ("phases.0.controller=random", False),
-        ("phases.0.controller=my_module.Controller", True),
-        ("phases.0.overrides={env.id: my_module.Env}", True),
+        ("phases.learn.controller=random", False),
+        ("phases.learn.controller=my_module.Controller", True),
+        ("phases.learn.overrides={env.id: my_module.Env}", True),
     ],
 )
 def test_foreign_code_is_recognised(word: str, is_foreign: bool) -> None:
@@ -446,7 +445,7 @@ def test_verify_knows_of_changes_whose_checkpoint_was_tidied_away(run: Path) -> 
     with stopping_after(8):
         api.resume(str(run), "algorithm.gamma=0.5", "checkpoint.keep_last=1")
     with stopping_after(7):
-        api.resume(str(run), "algorithm.gamma=0.7", "phases.0.hooks.0.collect.rows=128")
+        api.resume(str(run), "algorithm.gamma=0.7", "phases.learn.collect.rows=128")
     api.resume(str(run), steps=1500)
     (verdict,) = api.verify(str(run), "all")
     assert verdict.differences == []
@@ -585,7 +584,7 @@ def test_a_run_from_other_weights_is_exact_from_its_first_step(finished: Path, t
 def test_a_run_with_too_few_rows_goes_on_with_what_the_error_says(tmp_path: Path) -> None:
     words = (
         *CHECKING, "buffers.main={kind: replay, capacity: 96, min_rows: 90}", "algorithm.batch_size=2",
-        "phases.0.hooks=[{collect: {episodes: 4}}, {update_windows: {}}]",
+        "phases.learn.hooks=[{collect: {episodes: 4}}, {update_windows: {}}]",
     )  # fmt: skip
     with pytest.raises(ReverieError, match="not sampled below 90"):
         train(words, tmp_path, steps=60)

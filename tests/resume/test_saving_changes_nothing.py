@@ -20,7 +20,7 @@ CASES = {
     "ppo with normalisers": (*PPO, "normaliser.observation=rolling", "normaliser.reward=true"),
     "replay with write-back": (
         *CHECKING, "buffers.main={kind: replay, capacity: 64, min_rows: 24}", "algorithm.batch_size=2",
-        "phases.0.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}]",
+        "phases.learn.hooks=[{collect: {rows: 24}}, {update_windows: {updates: 2}}]",
     ),
 }  # fmt: skip
 

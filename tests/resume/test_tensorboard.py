@@ -9,7 +9,7 @@ import pytest
 from reverie import api
 from reverie.log.sinks import read_jsonl
 
-WORDS = ("phases.0.hooks.0.collect.rows=64", "checkpoint.every_steps=200", "log.every_steps=100",
+WORDS = ("phases.learn.collect.rows=64", "checkpoint.every_steps=200", "log.every_steps=100",
          "log.tensorboard=true", "evaluate.final_episodes=2")  # fmt: skip
 
 

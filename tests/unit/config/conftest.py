@@ -32,7 +32,7 @@ env:
 variants:
   toy:
     algorithm.gamma: 0.9
-    phases.0.hooks.0.collect.rows: 128
+    phases.learn.collect.rows: 128
   slow:
     base: toy
     algorithm: {learning_rate: lin_1e-3}

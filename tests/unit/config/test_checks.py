@@ -69,67 +69,67 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("broken", "key", "what", "fix"),
     [
-        (phase(COLLECT, "update_modl"), "hooks.1.update_modl", "no hook 'update_modl'", "'update_model'"),
-        (phase("collect"), "hooks.0.collect", "does not say how much", "rows: ... or episodes: ..."),
-        (phase({"collect": {"rows": 64, "episodes": 4}}), "hooks.0.collect", "cannot both hold", "Keep one"),
-        (phase({"collect": {"rows": 66}}), "hooks.0.collect.rows", "shared equally by 4 envs", "Write 64 or 68"),
-        (phase({"collect": {"rows": 3}}), "hooks.0.collect.rows", "shared equally by 4 envs", "Write 4,"),
-        (phase({"collect": {"episodes": 5}}), "hooks.0.collect.episodes", "5 cannot be shared", "Write 4 or 8"),
+        (phase(COLLECT, "update_modl"), "update_modl", "no hook 'update_modl'", "'update_model'"),
+        (phase("collect"), "collect", "does not say how much", "rows: ... or episodes: ..."),
+        (phase({"collect": {"rows": 64, "episodes": 4}}), "collect", "cannot both hold", "Keep one"),
+        (phase({"collect": {"rows": 66}}), "collect.rows", "shared equally by 4 envs", "Write 64 or 68"),
+        (phase({"collect": {"rows": 3}}), "collect.rows", "shared equally by 4 envs", "Write 4,"),
+        (phase({"collect": {"episodes": 5}}), "collect.episodes", "5 cannot be shared", "Write 4 or 8"),
         (
             phase({"collect": {"rows": 64, "updates": 4}}),
-            "hooks.0.collect.updates",
+            "collect.updates",
             "not counted in",
             "rows or episodes",
         ),
         (
             phase(COLLECT, {"update": {"updates": 1, "train_ratio": 2}}),
-            "hooks.1.update",
+            "update",
             "updates and train_ratio cannot both hold",
             "Keep one",
         ),
-        (phase(COLLECT, {"update": {"rows": 4}}), "hooks.1.update.rows", "not counted in rows", "It takes updates"),
-        (phase(COLLECT, "evaluate"), "hooks.1.evaluate", "does not say how much", "episodes: ..."),
+        (phase(COLLECT, {"update": {"rows": 4}}), "update.rows", "not counted in rows", "It takes updates"),
+        (phase(COLLECT, "evaluate"), "evaluate", "does not say how much", "episodes: ..."),
         (
             phase(COLLECT, {"evaluate": {"episodes": 1, "every_steps": 5, "every_cycles": 5}}),
-            "hooks.1.evaluate.every_cycles",
+            "evaluate.every_cycles",
             "every_steps and every_cycles",
             "Keep one",
         ),
         (
             phase({"evaluate": {"episodes": 1, "every_steps": 5}}, type="eval_only", duration_cycles=9),
-            "hooks.0.evaluate.every_steps",
+            "evaluate.every_steps",
             "makes env steps",
             "every_updates",
         ),
         (
             phase(COLLECT, {"evaluate": {"episodes": 1, "every_updates": 5}}),
-            "hooks.1.evaluate.every_updates",
+            "evaluate.every_updates",
             "makes updates",
             "every_steps",
         ),
         (
             phase({"collect": {"rows": 64, "every_steps": 64}}),
-            "hooks.0.collect.every_steps",
+            "collect.every_steps",
             "waits for env steps that are only made after it has run",
             "Remove every_steps, or use every_cycles",
         ),
         (
             phase({"collect": {"rows": 64, "every_updates": 10}}, {"update": {"updates_per_step": 1}}),
-            "hooks.0.collect.every_updates",
+            "collect.every_updates",
             "waits for updates that are only made after it has run",
             "Remove every_updates",
         ),
-        (phase(COLLECT, type="offline"), "hooks.0.collect", "offline phase does not collect", "type: online"),
-        (phase(COLLECT, type="eval_only"), "hooks.0.collect", "eval_only phase only evaluates", "type: online"),
+        (phase(COLLECT, type="offline"), "collect", "offline phase does not collect", "type: online"),
+        (phase(COLLECT, type="eval_only"), "collect", "eval_only phase only evaluates", "type: online"),
         (phase({"evaluate": {"episodes": 1}}, type="eval_only"), "duration_steps", "never end", "duration_updates"),
-        (phase("update", type="offline", duration_updates=9), "hooks.0.update", "can be data", "buffers.main.source"),
+        (phase("update", type="offline", duration_updates=9), "update", "can be data", "buffers.main.source"),
         (phase(COLLECT, duration_updates=5), "duration_updates", "never end", "Add an update hook"),
         (phase(COLLECT, duration_steps=None), "", "has no duration", "duration_cycles"),
         (phase(COLLECT, duration_steps=5, duration_cycles=5), "duration_cycles", "cannot both hold", "Keep one"),
         (phase(duration_cycles=1), "hooks", "does nothing", "collect: {rows: 64}"),
         (
             phase("update", COLLECT),
-            "hooks.0.update",
+            "update",
             "before there can be data in buffer 'main'",
             "collect hook before",
         ),
@@ -169,7 +169,7 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
 )
 def test_a_problem_names_its_key_and_its_fix(toy_tree: Make, broken: Any, key: str, what: str, fix: str) -> None:
     (line,) = findings({**toy_tree(), "phases": [broken]})
-    assert line.startswith(f"phases.0.{key}" if key else "phases.0:")
+    assert line.startswith(f"phases.p.{key}" if key else "phases.p:")
     assert what in line
     assert fix in line
 
@@ -177,7 +177,7 @@ def test_a_problem_names_its_key_and_its_fix(toy_tree: Make, broken: Any, key: s
 def test_an_env_that_nobody_steps_is_not_overridden(toy_tree: Make) -> None:
     look = phase({"evaluate": {"episodes": 1}}, type="eval_only", duration_cycles=1, overrides={"env.kwargs": {"a": 1}})
     (line,) = findings({**toy_tree(), "phases": [phase(COLLECT), look]})
-    assert line.startswith("phases.1.overrides.env.kwargs: no hook of this phase steps the env")
+    assert line.startswith("phases.p_2.overrides.env.kwargs: no hook of this phase steps the env")
     assert "for the whole run" in line
 
 
@@ -189,10 +189,10 @@ DROPPED = {**RANDOM, "keep": ["algorithm", "normaliser", "episodes"]}
 @pytest.mark.parametrize(
     ("phases", "key", "fix"),
     [
-        ([RANDOM, LEARN], "phases.0", "Remove the phase 'prefill', or drop its rows: phases.0.keep="),
-        ([RANDOM, phase(COLLECT), LEARN, LEARN], "phases.0", "Remove the phase 'prefill'"),
-        ([LEARN, {**LEARN, "controller": "random"}], "phases.1", "Remove the controller."),
-        ([{"name": "loop", "repeat": 2, "phases": [LEARN, RANDOM]}], "phases.0.phases.1", "Remove the phase"),
+        ([RANDOM, LEARN], "phases.prefill", "Remove the phase 'prefill', or drop its rows: phases.prefill.keep="),
+        ([RANDOM, phase(COLLECT), LEARN, LEARN], "phases.prefill", "Remove the phase 'prefill'"),
+        ([LEARN, {**LEARN, "controller": "random"}], "phases.learn_2", "Remove the controller."),
+        ([{"name": "loop", "repeat": 2, "phases": [LEARN, RANDOM]}], "phases.prefill", "Remove the phase"),
     ],
 )
 def test_what_learns_from_its_own_actions_is_not_given_others(
@@ -235,7 +235,7 @@ def test_an_offline_update_does_not_wait_for_itself(
 ) -> None:
     offline = phase({"update": amounts}, type="offline", duration_updates=9)
     (line,) = findings({**toy_tree(), "phases": [phase(COLLECT), offline]})
-    assert line.startswith(f"phases.1.hooks.0.update.{setting}")
+    assert line.startswith(f"phases.p_2.update.{setting}")
     assert what in line
     assert fix in line
 
@@ -246,21 +246,21 @@ def test_an_offline_update_does_not_wait_for_itself(
 def test_a_loop_only_repeats(toy_tree: Make, name: str, value: Any) -> None:
     loop = {"name": "loop", "repeat": 2, "phases": [phase(COLLECT)], name: value}
     (line,) = findings({**toy_tree(), "phases": [loop]})
-    assert line.startswith(f"phases.0.{name}")
+    assert line.startswith(f"phases.loop.{name}")
     assert f"Move {name} into them" in line
 
 
 def test_inner_phases_are_checked_under_their_own_keys(toy_tree: Make) -> None:
     loop = {"name": "loop", "repeat": 2, "phases": [phase(COLLECT), phase("collect")]}
     (line,) = findings({**toy_tree(), "phases": [loop]})
-    assert line.startswith("phases.0.phases.1.hooks.0.collect:")
+    assert line.startswith("phases.p_2.collect:")
 
 
 def test_data_of_another_buffer_does_not_count(toy_tree: Make) -> None:
     tree = toy_tree("buffers.side=toy_buffer")
     tree["phases"] = [phase(COLLECT, buffer="side"), phase("update", buffer="main", duration_updates=3)]
     (line,) = findings(tree)
-    assert line.startswith("phases.1.hooks.0.update")
+    assert line.startswith("phases.p_2.update")
     tree["phases"][1]["buffer"] = "side"
     assert findings(tree) == []
 
@@ -268,7 +268,7 @@ def test_data_of_another_buffer_does_not_count(toy_tree: Make) -> None:
 def test_a_buffer_that_is_not_kept_is_empty_again(toy_tree: Make) -> None:
     phases = [phase(COLLECT, keep=["algorithm"]), phase("update", duration_updates=3)]
     (line,) = findings({**toy_tree(), "phases": phases})
-    assert line.startswith("phases.1.hooks.0.update")
+    assert line.startswith("phases.p_2.update")
 
 
 def test_early_stop_needs_a_goal_and_an_evaluation(toy_tree: Make) -> None:
@@ -280,10 +280,10 @@ def test_early_stop_needs_a_goal_and_an_evaluation(toy_tree: Make) -> None:
 
 
 def test_all_findings_come_together_with_their_sources(toy_tree: Make) -> None:
-    tree = toy_tree("phases.0.hooks.0.collect.rows=66", "phases.0.buffer=none")
+    tree = toy_tree("phases.learn.collect.rows=66", "phases.learn.buffer=none")
     with pytest.raises(ConfigError, match="2 problems") as caught:
-        check_config(load_config(tree), {"phases.0.buffer": "command line"})
-    assert "phases.0.buffer (command line): there is no buffer 'none'" in str(caught.value)
+        check_config(load_config(tree), {"phases.learn.buffer": "command line"})
+    assert "phases.learn.buffer (command line): there is no buffer 'none'" in str(caught.value)
 
 
 def test_the_config_of_a_phase_has_its_overrides_and_nothing_else(toy_tree: Make) -> None:
@@ -309,7 +309,7 @@ def test_priorities_that_nobody_writes_are_refused(sampler: str) -> None:
 @pytest.mark.parametrize(("spec", "key"), [("CartPole-v1:ppo", "shared_trunk"), ("CartPole-v1:dqn", "dueling")])
 def test_a_phase_cannot_change_what_is_built_once(spec: str, key: str) -> None:
     with pytest.raises(ConfigError, match="built once"):
-        make_config(spec, [f"phases.0.overrides={{algorithm.{key}: true}}"])
+        make_config(spec, [f"phases.learn.overrides={{algorithm.{key}: true}}"])
 
 
 def test_a_precision_that_nobody_computes_in_is_refused() -> None:

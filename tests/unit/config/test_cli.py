@@ -55,8 +55,8 @@ def test_show_as_json_has_the_schedules_written_out() -> None:
 
 
 def test_show_checks_that_the_parts_fit() -> None:
-    with pytest.raises(ConfigError, match=r"phases\.0\.hooks\.0\.collect\.rows \(command line\)"):
-        run("show", "Toy-v0:toy", "phases.0.hooks.0.collect.rows=3")
+    with pytest.raises(ConfigError, match=r"phases\.learn\.collect\.rows \(command line\)"):
+        run("show", "Toy-v0:toy", "phases.learn.collect.rows=3")
 
 
 def test_show_a_run_as_it_is(toy: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from reverie.config.compose import compose, split_spec
-from reverie.config.tree import get, leaves, split_path
+from reverie.config.path_names import named_leaves
+from reverie.config.tree import get, leaves
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import ConfigError
@@ -23,8 +24,8 @@ def test_each_value_remembers_its_layer() -> None:
         "env.num_envs": "./presets/env/Toy-v0.yaml",
         "env.spec.solved_at": "./presets/env/Toy-v0.yaml",
         "algorithm.gamma": "./presets/env/Toy-v0.yaml (toy)",
-        "phases.0.hooks.0.collect.rows": "./presets/env/Toy-v0.yaml (toy)",
-        "phases.0.duration_steps": "./presets/algo/toy.yaml",
+        "phases.learn.collect.rows": "./presets/env/Toy-v0.yaml (toy)",
+        "phases.learn.duration_steps": "./presets/algo/toy.yaml",
         "algorithm.part.units": "preset tiny",
         "algorithm.epochs": "default",
         "backend.threads": "default",
@@ -42,8 +43,8 @@ def test_later_layers_win() -> None:
 
 def test_every_leaf_has_exactly_one_source() -> None:
     composed = compose("Toy-v0:slow", ["two", "algorithm.learning_rate={start: 1e-3, end: 0, from: 0, to: 10}"])
-    for key in composed.sources:
-        assert get(composed.tree, split_path(key), "nothing") != "nothing", key
+    assert list(composed.sources) == [key for key, _ in named_leaves(composed.tree)]
+    assert len(set(composed.sources)) == len(list(leaves(composed.tree)))
     assert composed.sources["algorithm.learning_rate.start"] == "command line"
     assert "algorithm.learning_rate" not in composed.sources
 
@@ -94,36 +95,69 @@ def test_an_unknown_variant_is_answered_with_the_known_ones() -> None:
     ("key", "value"),
     [
         ("phases.learn.duration_steps", ("phases", "1", "duration_steps")),
+        ("phases.learn.collect.rows", ("phases", "1", "hooks", "0", "collect", "rows")),
+        ("phases.learn.update.updates", ("phases", "1", "hooks", "1", "update", "updates")),
         ("phases.learn.hooks.collect.rows", ("phases", "1", "hooks", "0", "collect", "rows")),
-        ("phases.learn.hooks.update.updates", ("phases", "1", "hooks", "1", "update", "updates")),
-        ("phases.learn.hooks.1.update.updates", ("phases", "1", "hooks", "1", "update", "updates")),
+        ("phases.prefill.*.rows", ("phases", "0", "hooks", "0", "collect", "rows")),
+        ("phases.prefill.**.rows", ("phases", "0", "hooks", "0", "collect", "rows")),
+        ("phases.pre*.collect.rows", ("phases", "0", "hooks", "0", "collect", "rows")),
         ("phases.prefill.hooks.*.*.rows", ("phases", "0", "hooks", "0", "collect", "rows")),
-        ("phases.prefill.hooks.**.rows", ("phases", "0", "hooks", "0", "collect", "rows")),
     ],
 )
-def test_phases_and_hooks_may_be_called_by_their_names(key: str, value: tuple[str, ...]) -> None:
+def test_phases_and_hooks_are_called_by_their_names(key: str, value: tuple[str, ...]) -> None:
     composed = compose("Toy-v0:toy", ["two", f"{key}=77"])
     assert get(composed.tree, value) == 77
-    assert composed.sources[".".join(value)] == "command line"
+    shown = ".".join(part for part in value if part != "hooks" and not part.isdigit())
+    name = ("prefill", "learn")[int(value[1])]
+    assert composed.sources[shown.replace("phases", f"phases.{name}", 1)] == "command line"
     changed = [path for path, leaf in leaves(composed.tree) if leaf == 77]
     assert changed == [value]
+    assert not any("have names" in note for note in composed.notes)
 
 
-def test_names_that_are_not_there_or_not_unique_are_told() -> None:
-    with pytest.raises(ConfigError, match="'lern' is not an entry") as caught:
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("phases.1.duration_steps", "phases.learn.duration_steps"),
+        ("phases.1.hooks.0.collect.rows", "phases.learn.collect.rows"),
+        ("phases.learn.hooks.1.update.updates", "phases.learn.update.updates"),
+    ],
+)
+def test_numbers_still_work_and_the_name_is_printed(key: str, name: str) -> None:
+    by_number, by_name = (compose("Toy-v0:toy", ["two", f"{typed}=77"]) for typed in (key, name))
+    assert by_number.tree == by_name.tree
+    assert by_number.sources == by_name.sources
+    assert f"{key} (command line): phases and hooks have names. Write {name}." in by_number.notes
+
+
+def test_equal_hooks_and_phases_of_loops_are_found() -> None:
+    hooks = "hooks: [{collect: {rows: 64}}, update, {update_model: {}}, {update: {updates: 2}}], duration_steps: 100"
+    loop = f"phases=[{{name: loop, repeat: 2, phases: [{{name: learn, {hooks}}}, {{name: learn, {hooks}}}]}}]"
+    words = ["phases.learn.update_2.updates=7", "phases.learn_2.update.updates=8", "phases.loop.repeat=3"]
+    composed = compose("Toy-v0:toy", [loop, *words])
+    first, second = composed.tree["phases"][0]["phases"]
+    assert first["hooks"][1:] == ["update", {"update_model": {}}, {"update": {"updates": 7}}]
+    assert second["hooks"][1] == {"update": {"updates": 8}}
+    assert composed.tree["phases"][0]["repeat"] == 3
+    assert composed.sources["phases.learn.update_2.updates"] == "command line"
+    inner = compose("Toy-v0:toy", [loop, "phases.loop.phases.learn.update_2.updates=7"])
+    assert inner.tree["phases"][0]["phases"][0] == first
+
+
+def test_names_that_do_not_exist_are_answered_with_those_that_do() -> None:
+    with pytest.raises(ConfigError, match=r"There is no phase 'lern'.*Phases: prefill, learn") as caught:
         compose("Toy-v0:toy", ["two", "phases.lern.duration_steps=1"])
-    assert "Names: prefill, learn." in caught.value.fix
-    with pytest.raises(ConfigError, match="could be several entries called 'update'") as caught:
-        compose("Toy-v0:toy", ["two", "phases.1.hooks=[update, {update: {}}]", "phases.learn.hooks.update.updates=1"])
-    assert "phases.1.hooks.0 or phases.1.hooks.1" in caught.value.fix
-    with pytest.raises(ConfigError, match="'resize' is not an entry"):  # only phases and hooks go by names
+    assert "'learn'" in caught.value.fix
+    with pytest.raises(ConfigError, match=r"phases\.learn\.colect.*there is no such key. Did you mean 'collect'"):
+        load_config(compose("Toy-v0:toy", ["phases.learn.colect.rows=1"]).tree)
+    with pytest.raises(ConfigError, match="'resize' is not an entry"):  # only phases and hooks have names
         compose("Toy-v0:toy", ["env.wrappers=[resize]", "env.wrappers.resize.height=3"])
 
 
 def test_a_list_that_is_set_anew_says_what_is_lost() -> None:
     (note,) = compose("Toy-v0:toy", ["two"]).notes
-    assert note.startswith("phases: preset two sets all of it anew, so what ")
-    assert "env/Toy-v0.yaml (toy) said no longer holds." in note
+    assert note.startswith("phases: preset two replaces the whole list, so the changes of ")
+    assert "env/Toy-v0.yaml (toy) are lost." in note
     assert compose("Toy-v0:plain", ["two"]).notes == []
 
 
@@ -236,12 +270,12 @@ def test_short_forms_keep_their_source(toy: Path) -> None:
 
 
 def test_a_hook_given_by_name_can_be_extended() -> None:
-    tree = compose("Toy-v0:toy", ["two", "phases.1.hooks.1.update.updates=3"]).tree
+    tree = compose("Toy-v0:toy", ["two", "phases.learn.update.updates=3"]).tree
     assert tree["phases"][1]["hooks"][1] == {"update": {"updates": 3}}
 
 
 def test_references_are_counted_from_the_root_and_see_defaults() -> None:
-    composed = compose("Toy-v0:toy", ["linked", "log.every_steps=${phases.0.duration_steps}"])
+    composed = compose("Toy-v0:toy", ["linked", "log.every_steps=${phases.learn.duration_steps}"])
     assert composed.tree["normaliser"]["reward_discount"] == 0.9
     assert composed.tree["log"]["every_steps"] == 20_000
     assert composed.sources["normaliser.reward_discount"] == "preset linked"
@@ -259,7 +293,7 @@ def test_values_of_all_forms_are_parsed() -> None:
     words = [
         "env.kwargs={a: 1, b: x/y:z}",
         "env.max_episode_steps=null",
-        "phases.0.duration_steps=1e6",
+        "phases.learn.duration_steps=1e6",
         "early_stop=off",
     ]
     config = load_config(compose("Toy-v0:toy", words).tree)
@@ -270,11 +304,11 @@ def test_values_of_all_forms_are_parsed() -> None:
 
 
 def test_keys_of_phase_overrides_stay_dotted(toy: Path) -> None:
-    (toy / "mine.yaml").write_text("phases.0.overrides: {algorithm.gamma: 0.5}\n")
-    composed = compose("Toy-v0:toy", ["mine.yaml", "phases.0.overrides.env.max_episode_steps=9"])
+    (toy / "mine.yaml").write_text("phases.learn.overrides: {algorithm.gamma: 0.5}\n")
+    composed = compose("Toy-v0:toy", ["mine.yaml", "phases.learn.overrides.env.max_episode_steps=9"])
     overrides = composed.tree["phases"][0]["overrides"]
     assert overrides == {"algorithm.gamma": 0.5, "env.max_episode_steps": 9}
-    assert composed.sources["phases.0.overrides.algorithm.gamma"] == "mine.yaml"
+    assert composed.sources["phases.learn.overrides.algorithm.gamma"] == "mine.yaml"
 
 
 def test_dotted_keys_inside_lists_are_nested(toy: Path) -> None:
@@ -286,13 +320,16 @@ def test_dotted_keys_inside_lists_are_nested(toy: Path) -> None:
 def test_a_list_is_replaced_and_its_old_sources_are_forgotten() -> None:
     composed = compose("Toy-v0:toy", ["two"])
     assert [phase["name"] for phase in composed.tree["phases"]] == ["prefill", "learn"]
-    assert composed.sources["phases.0.hooks.0.collect.rows"] == "preset two"
-    assert not any(key.startswith("phases.0.hooks.1") for key in composed.sources)
+    assert composed.sources["phases.prefill.collect.rows"] == "preset two"
+    assert not any(key.startswith("phases.prefill.update") for key in composed.sources)
 
 
 def test_a_list_entry_must_exist() -> None:
-    with pytest.raises(ConfigError, match=r"'phases\.3\.name' does not exist") as caught:
+    with pytest.raises(ConfigError, match=r"There is no phase '3' in 'phases\.3\.name'. Phases: learn") as caught:
         compose("Toy-v0:toy", ["phases.3.name=x"])
+    assert "phases.learn" in caught.value.fix
+    with pytest.raises(ConfigError, match=r"'env\.wrappers\.3\.height' does not exist") as caught:
+        compose("Toy-v0:toy", ["env.wrappers=[{kind: resize, height: 8, width: 8}]", "env.wrappers.3.height=3"])
     assert "1 entry," in caught.value.fix
 
 

@@ -51,7 +51,7 @@ def test_rows_of_a_prefill_are_counted_from_below() -> None:
     found = problem(prefill, LEARN, min_rows=33)
     what = "buffers.main.min_rows: update of phase 'learn' comes when only 32 rows are sure to be there, of 33"
     assert what in found
-    assert "Set phases.0.duration_steps=33, or buffers.main.min_rows=32." in found
+    assert "Set phases.prefill.duration_steps=33, or buffers.main.min_rows=32." in found
 
 
 def test_what_the_fix_says_is_enough() -> None:

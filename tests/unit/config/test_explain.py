@@ -40,7 +40,7 @@ def test_a_key_has_meaning_type_and_default() -> None:
         ("env.log_keys", "list (text)", []),
         ("env.kwargs", "mapping of names to anything", {}),
         ("normaliser.reward", "true or false", False),
-        ("phases.0.hooks.2.evaluate.episodes", "whole number or null, at least 1", None),
+        ("phases.learn.evaluate.episodes", "whole number or null, at least 1", None),
         ("buffers.main.kind", " | ".join(registry.kinds("buffer")) + " | toy_buffer", REQUIRED),
     ],
 )
@@ -78,7 +78,7 @@ def test_a_tree_is_explained_with_its_own_kinds_and_values(toy_tree: Make) -> No
     explained = {entry.key: (entry, value) for entry, value in explain_tree(toy_tree("algorithm.part.kind=wide"))}
     entry, value = explained["algorithm.part.units"]
     assert (entry.kinds, value) == (("wide",), [64, 64])
-    entry, value = explained["phases.0.hooks.0.collect.rows"]
+    entry, value = explained["phases.learn.collect.rows"]
     assert (entry.meaning, value) == ("collect: rows over all envs.", 128)
     assert explained["algorithm.gamma"][0].default == 0.99
 

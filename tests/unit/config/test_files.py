@@ -18,7 +18,7 @@ WORDS = [
     (),
     ("algorithm.part.kind=wide", "algorithm.extra=narrow", "algorithm.learning_rate=lin_1e-3", "two"),
     ("env.kwargs={text: '1e6', switch: off, deep: {list: [1, {a: 2}], none: null}}", "algorithm.batch_size=1.0"),
-    ("phases.0.overrides={algorithm.gamma: 0.5}", "phases.0.until={metric: collect/x, at_most: -1e-7}"),
+    ("phases.learn.overrides={algorithm.gamma: 0.5}", "phases.learn.until={metric: collect/x, at_most: -1e-7}"),
     ("env.wrappers=[{kind: time_limit, steps: 3}, frame_stack]", "env.spec.summary='yes: no # \"x\"'"),
 ]
 

@@ -47,17 +47,17 @@ def test_all_faults_of_a_phases_file_are_told_together(tmp_path: Path) -> None:
     (tmp_path / "faulty.yaml").write_text(FAULTY)
     tree = compose("Toy-v0:toy", ["faulty.yaml"]).tree
     assert keys_of(tree) == [
-        "phases.0.controler",
-        "phases.1.hooks.0.collect.row",
+        "phases.prefill.controler",
+        "phases.1.collect.row",
         "phases.1.hooks.1",
-        "phases.1.hooks.3.evaluate.episodes",
+        "phases.1.evaluate.episodes",
         "phases.1.name",
         "phases.1.duration_step",
-        "phases.2.name",
-        "phases.0.hooks.0.collect.rows",  # cannot be shared by four envs
-        "phases.0.hooks.1.updat",
-        "phases.1.hooks.2.update.every_updates",
-        "phases.2.buffer",
+        "phases.prefill_2.name",
+        "phases.prefill.collect.rows",  # cannot be shared by four envs
+        "phases.prefill.updat",
+        "phases.1.update.every_updates",
+        "phases.prefill_2.buffer",
     ]
 
 
@@ -80,9 +80,9 @@ LEARN = {"name": "learn", "hooks": [{"collect": {"rows": 64}}, "update"], "durat
 def test_two_phases_do_not_share_a_name() -> None:
     loop = {"name": "loop", "repeat": 2, "phases": [LEARN, {**LEARN, "name": "learn_2"}]}
     tree = {**compose("Toy-v0:toy").tree, "phases": [LEARN, loop]}
-    with pytest.raises(ConfigError, match=r"the phase phases\.0 is called 'learn', too") as caught:
+    with pytest.raises(ConfigError, match=r"the phase phases\.learn is called 'learn', too") as caught:
         check_written(tree, {})
-    assert str(caught.value).startswith("phases.1.phases.0.name")
+    assert str(caught.value).startswith("phases.learn_3.name")
     assert "for example learn_3." in str(caught.value)
 
 

@@ -47,11 +47,17 @@ def test_the_horizon_is_the_unrolled_budget(toy_tree: Make) -> None:
 @pytest.mark.parametrize(
     ("words", "every"),
     [
-        (("phases.0.duration_steps=20000",), (1000, 0, 0)),
-        (("phases.0.duration_steps=null", "phases.0.duration_cycles=1000"), (0, 0, 50)),
-        (("phases.0.duration_steps=null", "phases.0.duration_cycles=1000", "checkpoint.every_steps=7"), (7, 0, 0)),
-        (("phases.0.duration_steps=null", "phases.0.duration_cycles=9", "checkpoint.every_cycles=3"), (0, 0, 3)),
-        (("phases.0.duration_steps=null", "phases.0.duration_updates=400"), (0, 20, 0)),
+        (("phases.learn.duration_steps=20000",), (1000, 0, 0)),
+        (("phases.learn.duration_steps=null", "phases.learn.duration_cycles=1000"), (0, 0, 50)),
+        (
+            ("phases.learn.duration_steps=null", "phases.learn.duration_cycles=1000", "checkpoint.every_steps=7"),
+            (7, 0, 0),
+        ),
+        (
+            ("phases.learn.duration_steps=null", "phases.learn.duration_cycles=9", "checkpoint.every_cycles=3"),
+            (0, 0, 3),
+        ),
+        (("phases.learn.duration_steps=null", "phases.learn.duration_updates=400"), (0, 20, 0)),
     ],
 )
 def test_checkpoints_are_spread_over_the_budget(toy_tree: Make, words: tuple[str, ...], every: tuple[int, ...]) -> None:
@@ -79,7 +85,7 @@ def test_a_run_is_counted_in_env_steps_unless_it_only_learns(toy_tree: Make) -> 
 
 def test_linear_schedules_end_at_the_horizon_wherever_they_stand(toy_tree: Make) -> None:
     tree = toy_tree(
-        "algorithm.learning_rate=lin_1e-3", "phases.0.overrides={algorithm.gamma: lin_0.5}", "env.kwargs={a: lin_1}"
+        "algorithm.learning_rate=lin_1e-3", "phases.learn.overrides={algorithm.gamma: lin_0.5}", "env.kwargs={a: lin_1}"
     )
     resolved = resolve_numbers(tree)
     assert resolved["algorithm"]["learning_rate"] == {"start": 1e-3, "end": 0.0, "from": 0, "to": 20_000}
@@ -112,7 +118,9 @@ def test_a_run_that_only_evaluates_takes_any_schedule(toy_tree: Make) -> None:
 
 
 def test_a_schedule_without_a_horizon_is_an_error(toy_tree: Make) -> None:
-    tree = toy_tree("algorithm.learning_rate=lin_1e-3", "phases.0.duration_steps=null", "phases.0.duration_updates=5")
+    tree = toy_tree(
+        "algorithm.learning_rate=lin_1e-3", "phases.learn.duration_steps=null", "phases.learn.duration_updates=5"
+    )
     with pytest.raises(ConfigError, match=r"algorithm\.learning_rate") as caught:
         resolve_numbers(tree)
     assert "horizon_steps" in caught.value.fix
@@ -122,7 +130,7 @@ def test_a_schedule_without_a_horizon_is_an_error(toy_tree: Make) -> None:
     ("steps", "every"), [(20_000, 100), (100_000, 500), (1_000_000, 5_000), (130_000, 1_000), (10, 1)]
 )
 def test_metrics_are_written_about_two_hundred_times(toy_tree: Make, steps: int, every: int) -> None:
-    assert resolve_numbers(toy_tree(f"phases.0.duration_steps={steps}"))["log"]["every_steps"] == every
+    assert resolve_numbers(toy_tree(f"phases.learn.duration_steps={steps}"))["log"]["every_steps"] == every
 
 
 def test_a_given_log_interval_stays(toy_tree: Make) -> None:
@@ -226,7 +234,7 @@ def test_a_budget_unrolls_the_loop_that_it_cuts(toy_tree: Make) -> None:
 
 
 def test_a_budget_of_steps_needs_a_phase_counted_in_steps(toy_tree: Make) -> None:
-    tree = toy_tree("phases.0.duration_steps=null", "phases.0.duration_updates=5")
+    tree = toy_tree("phases.learn.duration_steps=null", "phases.learn.duration_updates=5")
     with pytest.raises(ConfigError, match="updates or cycles") as caught:
         set_budget(tree, 100)
     assert "duration_updates" in caught.value.fix

@@ -16,7 +16,7 @@ from reverie.config.resolve import resolve_numbers
 from reverie.config.sb3 import Translator
 from reverie.config.sb3_names import NAMES, Ours, meaning
 from reverie.config.schema import RunConfig
-from reverie.config.tree import get, split_path
+from reverie.config.tree import get
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import ConfigError
@@ -74,7 +74,7 @@ def test_words_become_our_keys() -> None:
 
 def test_rollouts_are_counted_in_steps_of_each_env() -> None:
     tree = values("CartPole-v1:ppo", "n_steps=128", "n_envs=4", "total_timesteps=1e5")
-    assert get(tree, split_path("phases.0.hooks.0.collect.rows")) == 512
+    assert get(tree, ("phases", "0", "hooks", "0", "collect", "rows")) == 512
     assert tree["phases"][0]["duration_steps"] == 100_000
 
 
@@ -104,7 +104,7 @@ def test_a_target_network_is_copied_every_so_many_env_steps() -> None:
     words = ("gradient_steps=-1", "target_update_interval=10", "tau=0.5")
     algorithm = values("CartPole-v1:dqn", *words)["algorithm"]
     assert (algorithm["target_every"], algorithm["target_rate"]) == (10, 0.5)
-    words = ("phases.1.hooks.1.update={train_ratio: 16}", "algorithm.batch_size=32", "target_update_interval=10")
+    words = ("phases.learn.update={train_ratio: 16}", "algorithm.batch_size=32", "target_update_interval=10")
     assert values("CartPole-v1:dqn", *words)["algorithm"]["target_every"] == 5
 
 
@@ -159,7 +159,7 @@ def test_vec_normalize() -> None:
         ("Pendulum-v1:sac", "sde_sample_freq=4", "only ppo use"),
         ("CartPole-v1:ppo", "lr=1e-3 algorithm.learning_rate=1e-4", "lr sets algorithm.learning_rate again"),
         ("CartPole-v1:ppo", "lr=1e-3 learning_rate=1e-4", "lr and learning_rate both set"),
-        ("CartPole-v1:ppo", "n_steps=128 phases.learn.hooks.collect.rows=64", "n_steps sets phases.0.hooks.0"),
+        ("CartPole-v1:ppo", "n_steps=128 phases.learn.collect.rows=64", "n_steps sets phases.learn.collect"),
         ("CartPole-v1:ppo", "n_steps=many", "n_steps=many is not a whole number"),
         ("CartPole-v1:dqn", "train_freq=[1,episode]", "is not a whole number"),
         ("CartPole-v1:dqn", "exploration_fraction=half", "is not a number"),

@@ -35,10 +35,10 @@ ALL_SPANS = {
 }
 STEP = Span(0, 1, 0)
 DQN = (
-    "CartPole-v1:dqn", "env.vector=sync", "phases.0.duration_steps=64", "buffers.main.min_rows=32",
+    "CartPole-v1:dqn", "env.vector=sync", "phases.prefill.duration_steps=64", "buffers.main.min_rows=32",
     "buffers.main.capacity=128", "buffers.main.sampler={kind: prioritised, beta_rows: 300}", "algorithm.batch_size=16",
-    "phases.1.hooks.2.evaluate={episodes: 2, every_steps: 200}", "evaluate.final_episodes=2",
-    "checkpoint.every_steps=50", "phases.1.hooks.0.collect.rows=16", "phases.1.hooks.1.update.updates=12",
+    "phases.learn.evaluate={episodes: 2, every_steps: 200}", "evaluate.final_episodes=2",
+    "checkpoint.every_steps=50", "phases.learn.collect.rows=16", "phases.learn.update.updates=12",
 )  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def test_saving_changes_nothing() -> None:
 
 
 def test_dqn_learns_from_priorities_and_changes_them() -> None:
-    config = make_config(DQN[0], [*DQN[1:], "phases.1.duration_steps=450"], seed=1)
+    config = make_config(DQN[0], [*DQN[1:], "phases.learn.duration_steps=450"], seed=1)
     session, evaluator = build(config), build_evaluator(config)
     Orchestrator(session, evaluator).run()
     assert session.counters.updates >= 300

@@ -17,7 +17,7 @@ from reverie.log.progress import _place
 from reverie.log.sinks import read_jsonl
 
 HERE = "tests.unit.log.test_loggers"
-WORDS = ("phases.0.hooks.0.collect.rows=64", "log.every_steps=100", "evaluate.final_episodes=2")
+WORDS = ("phases.learn.collect.rows=64", "log.every_steps=100", "evaluate.final_episodes=2")
 
 
 class KeepingSink:

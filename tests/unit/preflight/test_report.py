@@ -41,7 +41,7 @@ from reverie.preflight.warnings import (
 )
 from reverie.runs.verify import first_difference
 
-PPO = ("CartPole-v1:ppo", "env.num_envs=2", "env.vector=sync", "phases.0.hooks.0.collect.rows=16", "algorithm.epochs=1")
+PPO = ("CartPole-v1:ppo", "env.num_envs=2", "env.vector=sync", "phases.learn.collect.rows=16", "algorithm.epochs=1")
 DQN = ("CartPole-v1:dqn", "algorithm.network.units=[8]")
 
 
@@ -88,7 +88,7 @@ def test_the_copy_has_a_seed_and_a_buffer_of_its_own() -> None:
         made.append(config)
         return build(config)
 
-    config = config_of((*DQN, "env.num_envs=20", "env.vector=process", "phases.1.hooks.0.collect.rows=20"))
+    config = config_of((*DQN, "env.num_envs=20", "env.vector=process", "phases.learn.collect.rows=20"))
     measure(config, note)
     (copy,) = made
     assert copy.seed != config.seed
@@ -303,15 +303,15 @@ def test_episodes_too_long_to_be_restored_are_told() -> None:
 
 def test_updates_far_from_the_preset() -> None:
     """DQN's preset for CartPole has one update per two steps."""
-    near, few = "phases.1.hooks.1.update.updates=64", "phases.1.hooks.1.update.updates=6"
+    near, few = "phases.learn.update.updates=64", "phases.learn.update.updates=6"
     assert unusual_updates(facts_of(config_of((*DQN, near)))) is None
-    assert "set phases.1.hooks.1.update.updates=128" in str(unusual_updates(facts_of(config_of((*DQN, few)))))
-    assert "5 updates" in str(unusual_updates(facts_of(config_of((*DQN, "phases.1.hooks.1.update.updates=1281")))))
+    assert "set phases.learn.update.updates=128" in str(unusual_updates(facts_of(config_of((*DQN, few)))))
+    assert "5 updates" in str(unusual_updates(facts_of(config_of((*DQN, "phases.learn.update.updates=1281")))))
     assert unusual_updates(facts_of(config_of(PPO))) is None, "a rollout is read once, whatever its size"
 
 
 def test_train_ratio_is_compared_in_updates() -> None:
-    config = config_of((*DQN, "phases.1.hooks=[{collect: {rows: 4}}, {update: {train_ratio: 32}}]"))
+    config = config_of((*DQN, "phases.learn.hooks=[{collect: {rows: 4}}, {update: {train_ratio: 32}}]"))
     measured = Measured(hooks={"update": HookCost(1.0, 1, None, 64)})
     assert update_rate(config, measured) == 0.5
     assert preset_rate(config, measured) == 0.5
@@ -335,7 +335,7 @@ def test_what_is_to_be_typed_leads_out_of_the_trap(spec: str) -> None:
         return unusual_updates(facts_of(config_of([spec, *words]), measured=measured))
 
     assert told() is None
-    far = told(f"phases.1.hooks.1.update.{name}={20 * getattr(hook, name)}")
+    far = told(f"phases.learn.update.{name}={20 * getattr(hook, name)}")
     assert far is not None
     assert told(far.rpartition("set ")[2]) is None
 
@@ -355,7 +355,7 @@ def test_videos_need_an_env_that_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_large_observations_are_seen_by_the_probe() -> None:
-    words = ("Reverie/Counting-v0:ppo", "env.num_envs=2", "env.vector=sync", "phases.0.hooks.0.collect.rows=400",
+    words = ("Reverie/Counting-v0:ppo", "env.num_envs=2", "env.vector=sync", "phases.learn.collect.rows=400",
              "env.kwargs.length=1000")  # fmt: skip
     assert measure(config_of(words), build).largest_observation >= 100
     assert measure(config_of((*words, "normaliser.observation=rolling")), build).largest_observation == 0

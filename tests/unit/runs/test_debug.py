@@ -28,8 +28,8 @@ from reverie.runs.debug import OVERFIT_UPDATES, check_overfit
 from reverie.runs.verify import first_difference
 
 WORDS = (
-    "CartPole-v1:dqn", "phases.0.duration_steps=50", "phases.0.hooks.0.collect.rows=50", "buffers.main.min_rows=20",
-    "phases.1.hooks=[{collect: {rows: 20}}, {update: {updates: 2}}]", "algorithm.network.units=[16]",
+    "CartPole-v1:dqn", "phases.prefill.duration_steps=50", "phases.prefill.collect.rows=50", "buffers.main.min_rows=20",
+    "phases.learn.hooks=[{collect: {rows: 20}}, {update: {updates: 2}}]", "algorithm.network.units=[16]",
     "evaluate.final_episodes=0", "log.every_steps=40", "checkpoint.every_steps=60",
 )  # fmt: skip
 
@@ -178,7 +178,7 @@ def test_a_gradient_that_is_no_number_stops_at_its_operation(runs_dir: Path) -> 
         loss = torch.sqrt(value - value).sum()  # its value is fine, its gradient is not
         algorithm.optimizer.step(loss, 1e-3)
 
-    words = ("CartPole-v1:ppo", "debug=true", "phases.0.hooks=[{collect: {rows: 64}}, {update: {}}]")
+    words = ("CartPole-v1:ppo", "debug=true", "phases.learn.hooks=[{collect: {rows: 64}}, {update: {}}]")
     with (
         mock.patch.object(PPO, "_step", spoilt),
         mock.patch("reverie.runs.debug.check_overfit", return_value=("info", "")),

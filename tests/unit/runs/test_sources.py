@@ -40,5 +40,5 @@ def test_what_equals_the_preset_is_no_difference(tmp_path: Path, words: tuple[st
 
 def test_another_budget_is_named(tmp_path: Path) -> None:
     found = recorded(tmp_path, steps=5000)
-    assert found["preset"] == {"phases.0.duration_steps": 100000}
-    assert found["sources"]["phases.0.duration_steps"] == "--steps"
+    assert found["preset"] == {"phases.learn.duration_steps": 100000}
+    assert found["sources"]["phases.learn.duration_steps"] == "--steps"

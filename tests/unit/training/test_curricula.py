@@ -288,7 +288,7 @@ def test_phases_may_use_buffers_of_their_own() -> None:
 
 
 def test_the_envs_own_vector_class_trains_and_is_evaluated_on_others() -> None:
-    words = ["env.vector=native", "phases.0.hooks.0.collect.rows=64", "phases.0.hooks.2.evaluate.every_steps=200",
+    words = ["env.vector=native", "phases.learn.collect.rows=64", "phases.learn.evaluate.every_steps=200",
              "algorithm.epochs=1", "log.every_steps=64"]  # fmt: skip
     config = make_config("CartPole-v1:ppo", words, seed=3, steps=400)
     assert config.env.vector == "native"

@@ -112,7 +112,10 @@ def test_evaluation_cuts_the_episodes_of_an_env_without_a_time_limit(monkeypatch
 
 
 def test_a_run_that_would_evaluate_endless_episodes_is_refused_at_once() -> None:
-    spec, silent = f"{UNLIMITED}:ppo", ["evaluate.final_episodes=0", "phases.0.hooks=[{collect: {rows: 64}}, update]"]
+    spec, silent = (
+        f"{UNLIMITED}:ppo",
+        ["evaluate.final_episodes=0", "phases.learn.hooks=[{collect: {rows: 64}}, update]"],
+    )
     endless = ["env.vector=sync", "env.kwargs.length=2000"]
     for words in ([], silent[:1], silent[1:]):
         with pytest.raises(ConfigError, match=r"no time limit(.|\n)*env\.max_episode_steps"):

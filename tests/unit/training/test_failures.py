@@ -19,7 +19,7 @@ from reverie.store.trees import read_tree
 from reverie.training.failures import UpdateCall, check_finite, check_weights, is_out_of_memory
 
 WORDS = (
-    "CartPole-v1:ppo", "env.num_envs=4", "env.vector=sync", "phases.0.hooks=[{collect: {rows: 64}}, {update: {}}]",
+    "CartPole-v1:ppo", "env.num_envs=4", "env.vector=sync", "phases.learn.hooks=[{collect: {rows: 64}}, {update: {}}]",
     "algorithm.epochs=1", "algorithm.network.units=[8]", "checkpoint.every_steps=100", "evaluate.final_episodes=0",
 )  # fmt: skip
 UPDATE = PPO.update

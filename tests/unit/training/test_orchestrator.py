@@ -82,7 +82,7 @@ def test_every_metric_must_be_finite(metric: str, monkeypatch: pytest.MonkeyPatc
 def test_an_env_that_gives_no_numbers_is_named(name: str, message: str) -> None:
     """A reward is looked at as it arrives, observations when an update stumbles over them."""
     env = f"tests.unit.envs.broken_envs.{name}"
-    words = ["env.vector=sync", "env.max_episode_steps=9", "phases.0.hooks.0.collect.rows=64"]
+    words = ["env.vector=sync", "env.max_episode_steps=9", "phases.learn.collect.rows=64"]
     with started(make_config(f"{env}:ppo", words)) as run:
         with pytest.raises(TrainingError, match=message) as caught:
             run.orchestrator.run()
