@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from reverie.core.errors import ConfigError
 from reverie.envs.suites import SUITES
 
 LOWEST_PYTHON = (3, 11)
@@ -54,7 +55,7 @@ class Finding:
 def examine(runs_dir: Path) -> list[Finding]:
     """Everything, in the order in which it is shown; a look that fails itself is reported and ends nothing."""
     looks: list[Callable[[], Iterator[Finding]]] = [
-        _python, _packages, _computing, _extras, _drawing, _memory, lambda: _disk(runs_dir),
+        _python, _packages, _computing, _extras, _rendering, _memory, lambda: _disk(runs_dir),
     ]  # fmt: skip
     return [finding for look in looks for finding in _guarded(look)]
 
@@ -112,17 +113,15 @@ def _extras() -> Iterator[Finding]:
             yield Finding(f"extra {extra}", "hint", f"not installed ({purpose})", f'pip install "reverie[{extra}]"')
 
 
-def _drawing() -> Iterator[Finding]:
-    from reverie.envs.render import has_screen, ways_to_draw
+def _rendering() -> Iterator[Finding]:
+    from reverie.envs import gl
 
-    ways = ways_to_draw()
-    screen = "there is a screen" if has_screen() else "no screen: windows become video files"
+    screen = "found" if gl.has_screen() else "none: `reverie play` writes video files instead of opening windows"
     yield Finding("screen", "ok", screen)
-    if ways or sys.platform != "linux":
-        chosen = os.environ.get("MUJOCO_GL") or next(iter(ways), "the system's own")
-        yield Finding("gl", "ok", f"MuJoCo draws without a screen by {chosen}")
-    else:
-        yield Finding("gl", "hint", "MuJoCo cannot draw without a screen", "sudo apt-get install libegl1")
+    try:
+        yield Finding("gl", "ok", f"MuJoCo and dm_control render with {gl.require_backend()}")
+    except ConfigError as error:
+        yield Finding("gl", "hint", error.message, error.fix)
 
 
 def _memory() -> Iterator[Finding]:

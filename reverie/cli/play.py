@@ -55,7 +55,7 @@ def play(
     Examples: reverie play @last, reverie play CartPole-v1, reverie play --random CartPole-v1
     """
     from reverie import api
-    from reverie.envs.render import has_screen
+    from reverie.envs.gl import has_screen
     from reverie.runs.record import Cast, choose_path
 
     env = _find_env(target, overrides or [], random, runs_dir)
@@ -135,9 +135,9 @@ def _find_run(name: str, runs_dir: Path, trust: bool) -> Path:
 
 
 def _play_by_hand(env: EnvConfig, keys: str, seed: int, episodes: int | None, fps: float | None) -> None:
+    from reverie.envs.gl import has_screen
     from reverie.envs.keyboard import choose_keys
     from reverie.envs.make import make_env
-    from reverie.envs.render import has_screen
     from reverie.log.window import no_screen
     from reverie.runs.human import play_by_hand
 

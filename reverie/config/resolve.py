@@ -76,10 +76,10 @@ def _decide_for_debug(tree: Tree) -> None:
 
 def can_film(env: EnvConfig) -> bool:
     """What ``video.enabled: auto`` stands for: there is something to draw, and something that writes it."""
-    from reverie.envs.render import can_draw
+    from reverie.envs.render import can_render
     from reverie.log.video import is_installed
 
-    return is_installed() and can_draw(env)
+    return is_installed() and can_render(env)
 
 
 def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:

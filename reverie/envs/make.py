@@ -20,12 +20,14 @@ from reverie.core.contracts import Vector
 from reverie.core.errors import ConfigError, ReverieError, nearest
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, read_specs
+from reverie.envs import gl
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.given import explain_missing
 from reverie.envs.mistakes import line_of
-from reverie.envs.render import prepare_drawing
+from reverie.envs.render import prepare_rendering
 from reverie.envs.repairs import repair_env
+from reverie.envs.suite import Suite
 from reverie.envs.suites import SUITES, find_suite, register_env, register_suites, suite_of_module
 
 _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
@@ -37,7 +39,7 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
     if any(getattr(wrapper_class, "needs_pixels", False) for wrapper_class, _ in wrappers):
         render_mode = "rgb_array"
     if render_mode is not None:
-        prepare_drawing()
+        prepare_rendering()
     kwargs = dict(config.kwargs) if render_mode is None else {**config.kwargs, "render_mode": render_mode}
     env = repair_env(_make_bare(config, kwargs), SUITES)
     for wrapper_class, wrapper in wrappers:
@@ -108,9 +110,7 @@ def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
             return _make_own_class(config, kwargs)
         spec = copy.copy(find_spec(config.id))
         spec.order_enforce = False  # a wrapper that only checks, on every step
-        suite = find_suite(spec.id)
-        if suite is not None and suite.prepare is not None:
-            suite.prepare()
+        _prepare_suite(find_suite(spec.id), needs_frames=kwargs.get("render_mode") is not None)
         with _without_warnings_of_suites():
             limit = config.max_episode_steps
             return gym.make(spec, max_episode_steps=limit, disable_env_checker=True, **kwargs)
@@ -120,6 +120,15 @@ def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
         raise _missing_package(config.id, error) from error
     except Exception as error:
         raise _cannot_make(config, kwargs, error) from error
+
+
+def _prepare_suite(suite: Suite | None, needs_frames: bool) -> None:
+    if suite is None:
+        return
+    if suite.renderer == "gl" and needs_frames:
+        gl.require_backend()
+    if suite.prepare is not None:
+        suite.prepare()
 
 
 @contextmanager

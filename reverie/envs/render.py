@@ -1,52 +1,33 @@
-"""Pictures of an env: whether there are any, how fast they follow each other, and how to draw without a screen."""
+"""Rendered frames of an env: whether it has any, how fast to show them, and what rendering without a screen needs."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
-from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
 
 from reverie.core.errors import ReverieError
+from reverie.envs import gl
 from reverie.envs.config import EnvConfig
 
 DEFAULT_FPS = 30.0
-OPEN_GL = {"egl": ("libEGL.so.1",), "osmesa": ("libOSMesa.so.8", "libOSMesa.so.6")}
-"""How MuJoCo can draw without a screen, and the library that each way needs."""
 
 
-def has_screen() -> bool:
-    """Whether a window could be opened here, as far as the surroundings tell."""
-    if os.environ.get("SDL_VIDEODRIVER") in ("dummy", "offscreen"):
-        return False
-    if sys.platform in ("win32", "darwin"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+def prepare_rendering() -> None:
+    """Let pygame render without a screen if there is none, and choose MuJoCo's GL backend.
+
+    Environment variables that are set already stay.
+    """
+    if not gl.has_screen():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    gl.choose_backend()
 
 
-def prepare_drawing() -> None:
-    """Without a screen, tell pygame and MuJoCo to draw into memory; whatever is set already stays."""
-    if has_screen():
-        return
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    if sys.platform == "linux" and "MUJOCO_GL" not in os.environ:
-        way = next(iter(ways_to_draw()), None)
-        if way is not None:
-            os.environ["MUJOCO_GL"] = way
-
-
-def ways_to_draw() -> list[str]:
-    """How MuJoCo could draw without a screen here, the best first."""
-    return [way for way, libraries in OPEN_GL.items() if any(map(_is_loadable, libraries))]
-
-
-def can_draw(config: EnvConfig) -> bool:
-    """Whether the env says that it gives pictures; an env that cannot even be made gives none."""
-    from reverie.envs.make import make_env  # which prepares drawing by this module
+def can_render(config: EnvConfig) -> bool:
+    """Whether the env says that it renders frames. False if it cannot be made."""
+    from reverie.envs.make import make_env  # make.py imports this module
 
     try:
         env = make_env(config)
@@ -57,26 +38,19 @@ def can_draw(config: EnvConfig) -> bool:
     return "rgb_array" in modes
 
 
-def explain_drawing(error: Exception) -> str:
-    """What to do when an env fails to draw."""
+def explain_rendering(error: Exception) -> str:
+    """What to do about an exception that rendering raised."""
     text = f"{type(error).__name__} {error}"
     if any(word in text for word in ("mujoco", "MUJOCO", "OpenGL", "GLFW", "glfw", "EGL", "gladLoadGL")):
-        return "Without a screen, MuJoCo draws with MUJOCO_GL=egl (libegl1) or MUJOCO_GL=osmesa (libosmesa6)."
+        return f"Without a screen, MuJoCo renders with MUJOCO_GL=egl or MUJOCO_GL=osmesa: {gl.INSTALL}"
     return str(getattr(error, "fix", ""))
 
 
 def render_fps(env: gym.Env[Any, Any]) -> float:
-    """How many of the agent's steps make a second, by the env's own word."""
+    """Agent steps per second of video, from the env's metadata and its action repeats."""
     fps = env.metadata.get("render_fps")
     repeats = 1
     while isinstance(env, gym.Wrapper):
         repeats *= getattr(env, "steps_per_action", 1)
         env = env.env
     return float(fps or DEFAULT_FPS) / repeats
-
-
-def _is_loadable(library: str) -> bool:
-    with suppress(OSError):
-        ctypes.CDLL(library)
-        return True
-    return False

@@ -17,7 +17,7 @@ from reverie.core.rng import derive_seed, make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Clock, Mode, Row, is_last
 from reverie.envs.config import EnvConfig
-from reverie.envs.render import explain_drawing
+from reverie.envs.render import explain_rendering
 from reverie.envs.vector import SyncVector
 from reverie.log.frames import Canvas, Caption, VideoError, as_return
 from reverie.log.media import FrameSink
@@ -116,7 +116,7 @@ def film(actor: Actor, scene: Scene, open_sink: OpenSink, quiet: bool = False) -
         raise
     except (ReverieError, ImportError) as error:
         reason = getattr(error, "message", str(error))
-        raise VideoError(f"{scene.env.id} cannot be drawn: {reason}", explain_drawing(error)) from error
+        raise VideoError(f"{scene.env.id} cannot be drawn: {reason}", explain_rendering(error)) from error
     try:
         stage = _Stage(actor, scene, vector)
         with open_sink(stage.fps) as sink, _progress(stage, quiet) as task:
@@ -187,4 +187,4 @@ class _Stage:
             return self.vector.render()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise VideoError(f"{self.scene.env.id} failed to draw: {reason}", explain_drawing(error)) from error
+            raise VideoError(f"{self.scene.env.id} failed to draw: {reason}", explain_rendering(error)) from error

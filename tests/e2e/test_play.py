@@ -140,7 +140,7 @@ class FakeWindow:
 
 @pytest.fixture
 def window(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("reverie.envs.render.has_screen", lambda: True)
+    monkeypatch.setattr("reverie.envs.gl.has_screen", lambda: True)
     monkeypatch.setattr("reverie.log.window.Window", FakeWindow)
     FakeWindow.opened.clear()
     return FakeWindow.opened

@@ -79,10 +79,11 @@ def test_a_folder_is_tried_by_writing(tmp_path: Path) -> None:
 
 def test_little_memory_and_no_way_to_draw_are_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "LITTLE_MEMORY", 10**18)
-    monkeypatch.setattr("reverie.envs.render.ways_to_draw", list)
+    monkeypatch.setattr("reverie.envs.gl.BACKENDS", ())
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     assert "buffers.main.capacity" in found("memory").fix
-    assert found("gl").fix == "sudo apt-get install libegl1"
+    assert found("gl").fix == "sudo apt-get install libegl1 (or libosmesa6)"
 
 
 def test_an_old_python_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

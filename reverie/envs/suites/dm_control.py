@@ -6,7 +6,6 @@ env. Here every reset has its own seed, so that a single episode can be replayed
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 from typing import Any
 
@@ -16,6 +15,7 @@ from gymnasium import spaces
 
 from reverie.core.errors import ConfigError, nearest
 from reverie.core.types import Array, Row
+from reverie.envs import gl
 from reverie.envs.suite import Suite
 from reverie.envs.suites.mujoco import read_state, write_state
 
@@ -25,15 +25,6 @@ _CAMERAS = {"quadruped": 2}
 """Cameras that show more than the default 0."""
 _RENDER_SIZE = 256
 Observation = dict[str, Array]
-
-
-def choose_renderer() -> None:
-    """Let MuJoCo draw without a screen where there is none; must come before dm_control is imported."""
-    if "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
-        return
-    libraries = {"egl": "EGL", "osmesa": "OSMesa"}
-    found = [name for name, library in libraries.items() if ctypes.util.find_library(library)]
-    os.environ["MUJOCO_GL"] = found[0] if found else "disable"
 
 
 class DMControlEnv(gym.Env[Observation, Array]):
@@ -49,7 +40,7 @@ class DMControlEnv(gym.Env[Observation, Array]):
             raise ConfigError(
                 "With proprio=false and image=false the env has no observation.", "Set env.kwargs.image=true"
             )
-        choose_renderer()
+        _choose_gl_backend(is_needed=image or render_mode is not None)
         self.render_mode = render_mode
         domain, name = _split(task)
         from dm_control import suite
@@ -94,6 +85,14 @@ class DMControlEnv(gym.Env[Observation, Array]):
         if self._image:
             leaves["image"] = spaces.Box(0, 255, (self._size, self._size, 3), np.uint8)
         return spaces.Dict(leaves)
+
+
+def _choose_gl_backend(is_needed: bool) -> None:
+    """Before dm_control is imported. Without frames it works without a GL backend."""
+    if is_needed:
+        gl.require_backend()
+    elif gl.choose_backend() is None:
+        os.environ[gl.VARIABLE] = gl.DISABLED
 
 
 def _split(task: str) -> tuple[str, str]:

@@ -7,54 +7,35 @@ import sys
 
 import pytest
 
-from reverie.envs import render
+from reverie.envs import gl
 from reverie.envs.config import EnvConfig
-from reverie.envs.render import can_draw, has_screen, prepare_drawing
+from reverie.envs.render import can_render, prepare_rendering
 
 
 def test_which_envs_draw() -> None:
-    assert can_draw(EnvConfig(id="CartPole-v1"))
-    assert not can_draw(EnvConfig(id="Reverie/Constant-v0"))
-    assert not can_draw(EnvConfig(id="NoSuchEnv-v0"))
+    assert can_render(EnvConfig(id="CartPole-v1"))
+    assert not can_render(EnvConfig(id="Reverie/Constant-v0"))
+    assert not can_render(EnvConfig(id="NoSuchEnv-v0"))
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, False),
-        ({"DISPLAY": ":0"}, True),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, True),
-        ({"DISPLAY": ":0", "SDL_VIDEODRIVER": "dummy"}, False),
-    ],
-)
-def test_a_screen_is_found(variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chosen", ["egl", None])
+def test_without_a_screen_frames_are_rendered_in_memory(chosen: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    _surround(monkeypatch, variables)
-    assert has_screen() == expected
-
-
-@pytest.mark.parametrize(
-    ("libraries", "expected"),
-    [({"libEGL.so.1", "libOSMesa.so.8"}, "egl"), ({"libOSMesa.so.6"}, "osmesa"), (set(), None)],
-)
-def test_without_a_screen_things_are_drawn_in_memory(
-    libraries: set[str], expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(render, "_is_loadable", lambda library: library in libraries)
+    backends = (gl.Backend("egl", "libegl1", lambda: chosen is not None),)
+    monkeypatch.setattr(gl, "BACKENDS", backends)
     _surround(monkeypatch, {})
-    prepare_drawing()
+    prepare_rendering()
     assert os.environ["SDL_VIDEODRIVER"] == "dummy"
-    assert os.environ.get("MUJOCO_GL") == expected
+    assert os.environ.get("MUJOCO_GL") == chosen
 
 
 def test_what_is_set_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     _surround(monkeypatch, {"MUJOCO_GL": "glfw"})
-    prepare_drawing()
+    prepare_rendering()
     assert os.environ["MUJOCO_GL"] == "glfw"
     _surround(monkeypatch, {"DISPLAY": ":0"})
-    prepare_drawing()
+    prepare_rendering()
     assert "SDL_VIDEODRIVER" not in os.environ
 
 
