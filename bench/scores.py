@@ -23,7 +23,9 @@ import numpy as np
 
 from bench import world_models
 from bench.curves import draw, draw_curves
+from reverie.config.files import read_config
 from reverie.core.types import Array
+from reverie.envs.action_repeat import action_repeat
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "scores.md"
@@ -38,12 +40,13 @@ HEADER = """# Scores
 Mean return of the best policy of each seed over 100 evaluation episodes on starting states that training never
 evaluated on. One thread per run on a shared machine, so minutes are only rough. The commit is the one whose package was
 trained. Made by `make bench ARGS=scores`; name specs to renew single rows (`ARGS="scores Taxi-v4:qlearning"`).
-The curves of all seeds are on the pages of the algorithms.
+The curves of all seeds are on the pages of the algorithms. An env step is one action of the agent; frames are env steps
+times the action repeat.
 
 For bandits the score is another: R2 of a straight line through the regret against the logarithm of the pulls.
 
-| spec | seeds | env steps | score per seed | mean | to reach | wall minutes per run | commit |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| spec | seeds | env steps | frames | score per seed | mean | to reach | wall minutes per run | commit |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -60,6 +63,8 @@ class Result:
     seconds: float
     path: str = ""
     """Where the run is."""
+    frames: int = 0
+    """Env steps times action repeat; 0 in results that were written before frames were counted."""
 
 
 def reverie(*arguments: str, runs: Path | None = None) -> dict[str, str]:
@@ -162,7 +167,9 @@ def train(spec: str, seed: int) -> Result:
     if package_version()[0] != package:
         sys.exit("The package changed while it was trained: this score belongs to no commit. Do it again.")
     score = TASKS[spec].measure(run, seed)
-    result = Result(spec, seed, package, commit, score, int(run["env_steps"]), seconds, run["path"])
+    steps = int(run["env_steps"])
+    frames = steps * action_repeat(read_config(Path(run["path"]) / "config.yaml").env)
+    result = Result(spec, seed, package, commit, score, steps, seconds, run["path"], frames)
     with RESULTS.open("a") as file:
         file.write(json.dumps(asdict(result)) + "\n")
     print(f"{spec}, seed {seed}: {score:.3f} after {seconds / 60:.1f} minutes", flush=True)
@@ -182,8 +189,10 @@ def make_row(spec: str, results: Sequence[Result]) -> str:
     goal = f"{task.goal:g}" + (f" ({task.about})" if task.about else "")
     cells = [
         " ".join([spec, *task.words]), f"{results[0].seed}-{results[-1].seed}",
-        f"{max(result.env_steps for result in results):,}", ", ".join(f"{score:.2f}" for score in scores),
-        f"{np.mean(scores):.2f}", goal, f"{np.mean([result.seconds for result in results]) / 60:.1f}",
+        f"{max(result.env_steps for result in results):,}",
+        f"{max(result.frames or result.env_steps for result in results):,}",
+        ", ".join(f"{score:.2f}" for score in scores), f"{np.mean(scores):.2f}", goal,
+        f"{np.mean([result.seconds for result in results]) / 60:.1f}",
         results[-1].commit,
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"

@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from reverie.envs.action_repeat import action_repeat
+from reverie.envs.config import EnvConfig
+
 RECORDS = Path(__file__).parent / "world_models.jsonl"
 TITLE = "\n## World models\n"
 HEAD = """| task | seeds | env steps | frames | score per seed | mean | to reach | official | core-hours each | commit |
@@ -101,7 +104,7 @@ def describe(run: Path) -> Record | None:
     config = yaml.safe_load((run / "config.yaml").read_text())
     lines = read_lines(run / "metrics.jsonl")
     env_steps = int(lines[-1]["env_steps"]) if lines else 0
-    frames = env_steps * action_repeat(config)
+    frames = env_steps * action_repeat(EnvConfig.model_validate(config["env"]))
     task = find_task(str(manifest["spec"]), is_seen_as_image(config, str(manifest["spec"])), frames)
     git = manifest.get("git") or {}
     if task is None or not git.get("commit"):
@@ -119,12 +122,6 @@ def find_task(spec: str, images: bool, frames: int) -> str | None:
 
 def is_seen_as_image(config: dict[str, Any], spec: str) -> bool:
     return spec.startswith("Reverie/Motion") or bool((config["env"].get("kwargs") or {}).get("image"))
-
-
-def action_repeat(config: dict[str, Any]) -> int:
-    """Frames per action: the product of all repeats among the wrappers."""
-    wrappers = config["env"].get("wrappers") or []
-    return int(np.prod([wrapper["repeats"] for wrapper in wrappers if wrapper["kind"] == "action_repeat"] or [1]))
 
 
 def core_hours(run: Path) -> float:

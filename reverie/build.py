@@ -31,6 +31,7 @@ from reverie.core.types import State
 from reverie.data.memory_forecast import ExpectedRows, forecast_buffer, known_extras
 from reverie.data.normaliser import Normaliser
 from reverie.data.offline import check_fits, check_holdout, open_source
+from reverie.envs.action_repeat import action_repeat
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
@@ -157,7 +158,7 @@ def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None
     check_reads(config, algorithm.reads)
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
     policy = Policy(algorithm, normaliser, specs)
-    recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage)
+    recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage, action_repeat(config.env))
     env = config.env
     task = Task(specs.action, config.horizon_steps, env.spec.solved_at, env.vector, env.num_envs)
     monitor = Monitor(config.monitor, task, recorder)

@@ -26,13 +26,15 @@ PLAIN_WIDTH = 80
 class Console:
     """A sink that shows records; ``say``, ``note`` and ``alert`` are for everybody else who has something to tell."""
 
-    def __init__(self, folder: Path, budget: Budget, quiet: bool = False, rules: Rules | None = None) -> None:
+    def __init__(
+        self, folder: Path, budget: Budget, quiet: bool = False, rules: Rules | None = None, action_repeat: int = 1
+    ) -> None:
         self.folder = folder
         self.screen = None if quiet else Screen()
         self.log: TextIO = (folder / "run.log").open("a", encoding="utf-8")
         self.rules = rules or Rules()
         self.budget = budget
-        self.plain = PlainRows(budget, self.rules)
+        self.plain = PlainRows(budget, self.rules, action_repeat)
         self.board: Board | None = None
         self.live: LiveTable | None = None
         self.has_told_crash = False

@@ -78,7 +78,9 @@ def _head(board: Board, width: int) -> list[RenderableType]:
     position = board.position
     words = [str(position.get("phase") or "starting")]
     words += [f"cycle {position['cycles']:,}"] if "cycles" in position else []
-    words += [f"{position[word]:,} {word}" for word in ("updates", "episodes") if word in position]
+    is_repeating = position.get("frames", 0) > position.get("env_steps", 0)
+    counted = ("frames", "updates", "episodes") if is_repeating else ("updates", "episodes")
+    words += [f"{position[word]:,} {word}" for word in counted if word in position]
     line = Text("   ".join(words), style="dim", no_wrap=True, overflow="ellipsis")
     line.stylize("not dim bold cyan", 0, len(words[0]))
     elapsed = f"{in_words(time.perf_counter() - board.began)} so far"

@@ -11,6 +11,7 @@ from reverie.core.counters import Budget
 from reverie.log.metric_styles import Rules
 
 ROWS = 20
+LENGTH = ("length", 9, "collect/length", "{:.1f}")
 COLUMNS = {
     # title, width, key, format; a return has more digits where it is small
     "env_steps": (
@@ -18,7 +19,7 @@ COLUMNS = {
         ("updates", 12, "updates", "{:,.0f}"),
         ("return", 10, "collect/return", None),
         ("evaluate", 10, "evaluate/return_mean", None),
-        ("length", 9, "collect/length", "{:.1f}"),
+        LENGTH,
         ("loss", 10, "loss", "{:.4f}"),
         ("steps/s", 9, "speed/env_steps_per_second", "{:,.0f}"),
     ),
@@ -30,6 +31,8 @@ COLUMNS = {
     ),
 }
 """By what a run is counted in."""
+FRAMES = ("frames", 12, "frames", "{:,.0f}")
+"""Shown next to env steps if actions are repeated. It takes the place of the length, to stay within 80 columns."""
 LOSSES = "update*/*loss*"
 """What may stand below ``loss``: the one of a record that the rules hold to be the most important."""
 USUAL_LOSS = "update/loss"
@@ -38,9 +41,13 @@ USUAL_LOSS = "update/loss"
 class PlainRows:
     """Twenty rows per run and one after each evaluation."""
 
-    def __init__(self, budget: Budget, rules: Rules) -> None:
+    def __init__(self, budget: Budget, rules: Rules, action_repeat: int = 1) -> None:
         self.counter = budget.counter
         self.columns = COLUMNS[budget.counter]
+        if self.counter == "env_steps" and action_repeat > 1:
+            self.columns = tuple(
+                column for column in (*self.columns[:1], FRAMES, *self.columns[1:]) if column != LENGTH
+            )
         self.total = budget.total
         self.every = max(1, budget.total // ROWS)
         self.importance = lru_cache(10_000)(lambda name: rules.style(name).importance)

@@ -40,6 +40,7 @@ class Recorder:
         every_steps: int,
         sinks: Sequence[Sink] = (),
         device_usage: Callable[[], Mapping[str, float]] = dict,
+        action_repeat: int = 1,
     ) -> None:
         self.counters = counters
         self.every_steps = every_steps
@@ -49,6 +50,7 @@ class Recorder:
         self.pending: dict[str, list[Any]] = {}
         self.lines = 0
         self.device_usage = device_usage
+        self.action_repeat = action_repeat
         self.meter = Meter()
         self._last = self._now()
 
@@ -118,7 +120,9 @@ class Recorder:
 
     def _position(self) -> dict[str, Any]:
         counters = self.counters
-        return {**self._place(), "cycles": counters.cycles, "episodes": counters.episodes, "phase": self.phase}
+        frames = counters.env_steps * self.action_repeat
+        counts = {"frames": frames, "cycles": counters.cycles, "episodes": counters.episodes}
+        return {**self._place(), **counts, "phase": self.phase}
 
     def _send_machine(self, more: Mapping[str, float]) -> None:
         before, self._last = self._last, self._now()

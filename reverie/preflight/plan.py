@@ -10,16 +10,19 @@ from reverie.config.resolve import steps_text, update_budget
 from reverie.config.schema import RunConfig
 from reverie.core.counters import Budget
 from reverie.core.wording import count
+from reverie.envs.action_repeat import action_repeat
 
 
 def make_plan(config: RunConfig) -> dict[str, Any]:
     """The phases in order, with what one cycle does and about how many there are."""
     phases = [_plan_phase(phase) for phase in flatten_phases(config.phases)]
+    repeat = action_repeat(config.env)
     return {
         "env": config.env.id, "algorithm": config.algorithm.kind, "seed": config.seed,
         "num_envs": config.env.num_envs, "vector": config.env.vector, "device": config.backend.device,
         "threads": config.backend.threads, "env_steps": config.horizon_steps, "duration": steps_text(config.phases),
-        "updates": update_budget(config.phases), "phases": phases,
+        "action_repeat": repeat, "frames": config.horizon_steps * repeat, "updates": update_budget(config.phases),
+        "phases": phases,
     }  # fmt: skip
 
 
@@ -28,6 +31,7 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     amounts = (plan["duration"], Budget("updates").amount(plan["updates"]) if plan["updates"] else "")
     facts = [f"{count(plan['num_envs'], 'env')} ({plan['vector']})", plan["device"], count(plan["threads"], "thread")]
     facts += [amount for amount in amounts if amount]
+    facts += [f"{plan['frames']:,} frames (action repeat {plan['action_repeat']})"] if _has_frames(plan) else []
     lines = [
         f"{plan['env']} with {plan['algorithm']}, seed {plan['seed']}",
         ", ".join(facts),
@@ -39,6 +43,10 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
         lines += [f"     {hook}" for hook in phase["hooks"]]
         lines += [f"     until {_describe_until(phase['until'])}"] if phase["until"] else []
     return lines
+
+
+def _has_frames(plan: dict[str, Any]) -> bool:
+    return bool(plan["action_repeat"] > 1 and plan["frames"])
 
 
 def _plan_phase(phase: Phase) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from reverie.core.wording import count
 from reverie.report.files import Lines, as_number, plain_path, read_bytes, read_mapping
 from reverie.report.look import Foresight, read_foresight
 from reverie.report.records import (
+    FARTHEST,
     MOST_ALERTS,
     Alert,
     Episodes,
@@ -59,6 +60,8 @@ class RunData:
     problems: list[str] = field(default_factory=list)
     axis: str = "env_steps"
     reached: float = 0.0
+    frames: int = 0
+    """Env steps times action repeat; 0 for runs of versions that did not count them."""
 
     @property
     def name(self) -> str:
@@ -87,7 +90,8 @@ class RunData:
 
     @property
     def amount(self) -> str:
-        return Budget(self.axis).amount(self.done)
+        steps = Budget(self.axis).amount(self.done)
+        return f"{steps} ({self.frames:,} frames)" if self.axis == "env_steps" and self.frames > self.done else steps
 
     @property
     def unit(self) -> str:
@@ -160,6 +164,7 @@ def _read_metrics(run: RunData) -> None:
         if x is None:
             continue
         run.reached = max(run.reached, x)
+        run.frames = max(run.frames, int(min(as_number(record.get("frames")) or 0, FARTHEST)))
         run.metrics.add(record, x)
         if "evaluate/return_mean" in record:
             run.evaluations.add(record, x)

@@ -17,7 +17,7 @@ MOST_NAMES = 2000
 MOST_ALERTS = 200
 LONGEST_NAME = 120
 RECENT_EPISODES = 100
-POSITIONS = ("env_steps", "updates", "cycles", "episodes", "phase")
+POSITIONS = ("env_steps", "frames", "updates", "cycles", "episodes", "phase")
 FARTHEST = 1e18
 """No run has as many env steps."""
 PART = re.compile(r"speed/([a-z_]+)_seconds")

@@ -15,6 +15,7 @@ from reverie.config.resolve import budget_of, exceeds_budget, steps_text
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ConfigError, ReverieError, RunError, TooFewRowsError
+from reverie.envs.action_repeat import action_repeat
 from reverie.envs.snapshot import cached_verdict
 from reverie.envs.verdicts import SnapshotVerdict
 from reverie.log.console import Console
@@ -98,7 +99,7 @@ class Execution:
     def _build(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Checkpointer:
         """The session where the checkpoint left it, or at its very beginning, with its checkpointer."""
         rules = Rules(self.config.log.rules, self.config.log.show)
-        self.console = Console(self.folder.path, self.budget, self.quiet, rules)
+        self.console = Console(self.folder.path, self.budget, self.quiet, rules, action_repeat(self.config.env))
         stack.callback(self.console.close)
         stack.enter_context(shown_in(self.console))
         logs = JsonlSink(self.folder.path)

@@ -8,10 +8,12 @@ changed them later. Where something differs, the first difference is named, and 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +43,8 @@ from reverie.training.orchestrator import CyclePart
 from reverie.training.session import Session
 
 COMPARED_LOGS = ("metrics", "scores", "alerts")
+LATER_KEYS = re.compile(rb'"frames": \d+, ')
+"""Keys of metrics.jsonl that runs of earlier versions lack."""
 
 
 @dataclass(frozen=True)
@@ -204,10 +208,16 @@ def _compare_logs(folder: RunFolder, scratch: RunFolder, segment: Segment) -> li
         begin = segment.start.summary["logs"].get(kind, 0) if segment.start else 0
         end = segment.end.summary["logs"][kind]
         expected = _read_log(folder, kind)[begin:end]
-        found = _read_log(scratch, kind)
+        found = _without_later_keys(_read_log(scratch, kind), expected)
         if expected != found:
             differences.append(f"{kind}: {_first_different_line(expected, found)}")
     return differences
+
+
+def _without_later_keys(found: bytes, expected: bytes) -> bytes:
+    """``found`` without the keys that were added after the lines of ``expected`` were written."""
+    pairs = zip_longest(found.split(b"\n"), expected.split(b"\n")[: found.count(b"\n") + 1], fillvalue=b"")
+    return b"\n".join(new if LATER_KEYS.search(old) else LATER_KEYS.sub(b"", new) for new, old in pairs)
 
 
 def _read_log(folder: RunFolder, kind: str) -> bytes:

@@ -8,6 +8,7 @@ import pytest
 
 from bench.storm import fingerprint
 from reverie import api
+from reverie.log.recorder import Recorder
 from reverie.log.sinks import read_jsonl
 from reverie.store.checkpoint import Checkpoint
 from tests.resume.pieces import PPO, train, train_in_pieces
@@ -35,6 +36,18 @@ def test_verify_notices_an_alert_that_was_altered(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("warning", "WARNING"))
     (verdict, *_) = api.verify(str(run), "last")
     assert any("alerts" in difference for difference in verdict.differences)
+
+
+def test_verify_accepts_metrics_of_versions_without_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    position = Recorder._position
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "_position", lambda self: {k: v for k, v in position(self).items() if k != "frames"})
+        run = train((*PPO, "log.every_steps=64"), tmp_path, steps=600)
+    path = run / "metrics.jsonl"
+    assert "frames" not in path.read_text()
+    assert all(verdict.is_reproduced for verdict in api.verify(str(run), "all"))
+    path.write_text(path.read_text().replace('"episodes": ', '"episodes":  '))
+    assert any("metrics" in line for verdict in api.verify(str(run), "all") for line in verdict.differences)
 
 
 def test_watching_and_looking_ahead_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

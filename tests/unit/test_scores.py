@@ -25,7 +25,7 @@ def test_every_task_is_a_shipped_variant() -> None:
 
 def test_a_row_says_all_that_was_measured() -> None:
     row = scores.make_row("Taxi-v4:qlearning", [result(1, 7.0), result(2, 8.0)])
-    assert row == "| Taxi-v4:qlearning | 1-2 | 2,000 | 7.00, 8.00 | 7.50 | 7.5 | 1.0 | abc1234 |"
+    assert row == "| Taxi-v4:qlearning | 1-2 | 2,000 | 2,000 | 7.00, 8.00 | 7.50 | 7.5 | 1.0 | abc1234 |"
 
 
 def test_a_page_keeps_other_rows_and_notes_and_names_what_is_missed() -> None:

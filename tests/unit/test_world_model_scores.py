@@ -28,7 +28,9 @@ def write_run(root: Path, seed: int = 101, state: str = "finished", **changes: A
     (run / "manifest.json").write_text(json.dumps({"spec": spec, "seed": seed, "git": git}))
     (run / "status.json").write_text(json.dumps({"state": state}))
     kwargs = "{image: true}" if changes.get("images") else "{}"
-    (run / "config.yaml").write_text(f"env: {{kwargs: {kwargs}, wrappers: [{{kind: action_repeat, repeats: 8}}]}}")
+    (run / "config.yaml").write_text(
+        f"env: {{id: swingup, kwargs: {kwargs}, wrappers: [{{kind: action_repeat, repeats: 8}}]}}"
+    )
     steps = changes.get("steps", 7500)
     (run / "metrics.jsonl").write_text(json.dumps({"env_steps": steps}) + "\n")
     seconds = (1800, 3600, 900, 1800)  # resumed after the second line

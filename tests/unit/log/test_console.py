@@ -42,6 +42,17 @@ def test_a_row_after_every_twentieth_of_the_run(console: Console, tmp_path: Path
     assert rows[0].split() == ["100", "10", "1.00", "-", "-", "0.5000", "1,234"]
 
 
+def test_repeated_actions_show_frames_next_to_env_steps(tmp_path: Path) -> None:
+    console = Console(tmp_path, Budget(total=1_000_000), quiet=True, action_repeat=4)
+    console.write("metrics", metrics(500_000, **{"frames": 2_000_000, "update/loss": 0.5}))
+    console.write("machine", machine(500_000))
+    console.close()
+    header, row = lines(tmp_path)
+    assert header.split() == ["env", "steps", "frames", "updates", "return", "evaluate", "loss", "steps/s"]
+    assert row.split()[:3] == ["500,000", "2,000,000", "50,000"]
+    assert max(len(header), len(row)) <= 80
+
+
 def test_a_run_without_env_steps_is_told_in_updates(tmp_path: Path) -> None:
     console = Console(tmp_path, Budget("updates", 200), quiet=True)
     for updates in range(0, 201, 5):

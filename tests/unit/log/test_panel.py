@@ -57,6 +57,13 @@ def test_80_columns_show_everything_of_a_small_run() -> None:
     assert "more" not in text
 
 
+@pytest.mark.parametrize(("frames", "is_shown"), [(580, False), (2320, True)])
+def test_frames_are_shown_only_if_actions_are_repeated(frames: int, is_shown: bool) -> None:
+    board = make_board()
+    board.write("metrics", {"env_steps": 580, "frames": frames})
+    assert (f"{frames:,} frames" in "\n".join(lines_of(board, 80, 23))) == is_shown
+
+
 def test_groups_are_named_once_and_in_order() -> None:
     text = "\n".join(lines_of(make_board(), 80, 23))
     places = [text.index(f"│ {group} ") for group in ("evaluate", "collect", "update", "speed", "memory")]

@@ -64,6 +64,12 @@ def test_metrics_are_averaged_between_two_lines() -> None:
     assert len(run.metrics) == 2
 
 
+def test_frames_are_env_steps_times_the_action_repeat() -> None:
+    counters, listener = Counters(env_steps=30), Listener()
+    Recorder(counters, 10, [listener], action_repeat=4).write_now("evaluate", {"return_mean": 1.0})
+    assert (listener.records["metrics"][0]["env_steps"], listener.records["metrics"][0]["frames"]) == (30, 120)
+
+
 def test_lines_lie_on_a_grid_of_env_steps() -> None:
     run = Run(every_steps=10)
     for _ in range(30):

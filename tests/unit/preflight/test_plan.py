@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reverie.envs.config import EnvConfig
 from reverie.preflight.plan import make_plan, plan_lines
 from tests.sessions import checking_config
 
@@ -40,6 +41,15 @@ def test_the_plan_as_text() -> None:
         "     evaluate  episodes 2  every cycles 2",
         "     until evaluate/return_mean at least 3",
     ]
+
+
+def test_the_plan_counts_frames_if_actions_are_repeated() -> None:
+    config = checking_config(COLLECT, horizon_steps=1000)
+    wrappers = [{"kind": "action_repeat", "repeats": 3}]
+    repeating = config.model_copy(update={"env": EnvConfig(id=config.env.id, wrappers=wrappers)})
+    plan = make_plan(repeating)
+    assert (plan["action_repeat"], plan["frames"]) == (3, 3000)
+    assert plan_lines(plan)[1].endswith("1,000 env steps, 3,000 frames (action repeat 3)")
 
 
 def test_the_plan_states_what_whole_cycles_make_of_a_budget() -> None:

@@ -29,6 +29,14 @@ def test_scores_come_from_the_files(tmp_path: Path) -> None:
     ]
 
 
+def test_frames_are_told_if_they_are_more_than_env_steps(tmp_path: Path) -> None:
+    path = write_run(tmp_path)
+    assert gather(path).amount == "300 env steps"
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"env_steps": 300, "frames": 1200, "updates": 9, "phase": "learn"}\n')
+    assert gather(path).amount == "300 env steps (1,200 frames)"
+
+
 def test_of_equal_scores_the_latest_is_the_best_as_its_policy_is_kept(tmp_path: Path) -> None:
     run = gather(write_run(tmp_path, scores=(10.0, 30.0, 30.0, 20.0)))
     assert score_lines(run)[1] == ("30.0", "best, at 300 env steps")
