@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
-from pathlib import Path
 
-from reverie.build import build, build_evaluator, check_data
+from reverie.build import build, check_data
 from reverie.config.files import config_to_tree
 from reverie.config.hook_checks import has_hook, has_update
 from reverie.config.phases import flatten_phases
@@ -16,7 +15,6 @@ from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ConfigError, ReverieError, RunError, TooFewRowsError
 from reverie.envs.action_repeat import action_repeat
-from reverie.envs.snapshot import cached_verdict
 from reverie.envs.verdicts import SnapshotVerdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
@@ -27,17 +25,16 @@ from reverie.log.webhook import make_webhook
 from reverie.machine.memory import is_debugged
 from reverie.preflight.report import examine_session, report_lines
 from reverie.report import write as reports
+from reverie.runs.assemble import Assembly, assemble
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.foresight_files import Foresight
 from reverie.runs.hints import resume_command, twice_the_budget
-from reverie.runs.init_from import load_initial_weights
 from reverie.runs.pictures import Pictures
-from reverie.runs.policies import PolicyShelf
 from reverie.runs.videos import Videos
 from reverie.store.checkpoint import Checkpoint
 from reverie.store.run_folder import RunFolder
 from reverie.store.trees import explain_write_errors, write_tree
-from reverie.training.evaluator import EvaluationStopped, Evaluator, StopCheck
+from reverie.training.evaluator import EvaluationStopped
 from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals
 from reverie.training.orchestrator import CyclePart, Orchestrator
@@ -64,56 +61,49 @@ class Execution:
         return resume_command(self.folder, self.config)
 
     def start(self, checkpoint: Checkpoint | None = None, notes: tuple[str, ...] = ()) -> None:
-        """Train from a checkpoint, or from the beginning; the caller holds the run's lock."""
+        """Train from a checkpoint, or from the beginning. The caller holds the run's lock."""
         with self._explaining(), quiet_progress(self.quiet), ExitStack() as stack:
-            request = stack.enter_context(catch_signals())  # so early that a stop in the middle of it all is orderly
-            environment = cached_verdict(self.config.env)  # before envs are made: it decides how they are saved
-            checkpointer = self._build(stack, checkpoint)
-            checkpointer.about["environment"] = environment.to_json()
-            session = checkpointer.session
-            # Only now is it sure that the run can go on from there: a refused start must leave it as it was.
+            request = stack.enter_context(catch_signals())  # first, so that a stop during the start is handled too
+            run = self._assemble(stack, checkpoint)
+            # From here on the run can continue. A start that is refused earlier must not change the folder.
             self.before_start()
             cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
-            self._add_loggers(session)
-            self._add_webhook(session)
-            self._introduce(session, (*self._about_snapshots(environment), *lost_episodes(session), *notes))
-            evaluator = build_evaluator(self.config)
-            stack.callback(evaluator.close)
-            self.videos = Videos(self.config, self.folder, checkpointer.shelf, self.console.say, request, self.quiet)
-            self.videos.begin(session)
-            self.pictures = Pictures(self.config, self.folder, self.console.say)
-            self.foresight = Foresight(evaluator, self.folder, self.console.say, self.budget)
-            self.foresight.begin(session)
-            orchestrator = self._make_orchestrator(session, evaluator, checkpointer, request)
+            self._add_loggers(run.session)
+            self._add_webhook(run.session)
+            self._introduce(run.session, (*self._about_snapshots(run.snapshots), *lost_episodes(run.session), *notes))
+            orchestrator = run.make_loop(self._make_parts(run, request), request)
             try:
-                self._run(orchestrator, checkpointer, request)
+                self._run(orchestrator, run.checkpointer, request)
             except BaseException as error:
-                with suppress(OSError, RunError):  # a disk that is full must not hide what really went wrong
-                    self._write_status("failed", session)
-                if isinstance(error, Exception):  # and not a second signal, which means to stop at once
-                    self._report(checkpointer.logs)
+                with suppress(OSError, RunError):  # a full disk must not hide the first error
+                    self._write_status("failed", run.session)
+                if isinstance(error, Exception):  # a second signal means: stop at once
+                    self._report(run.checkpointer.logs)
                 raise
-            self._write_status(self.state, session)
-            self._report(checkpointer.logs)
+            self._write_status(self.state, run.session)
+            self._report(run.checkpointer.logs)
 
-    def _build(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Checkpointer:
-        """The session where the checkpoint left it, or at its very beginning, with its checkpointer."""
+    def _assemble(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Assembly:
+        """The parts of the run where the checkpoint left them, or at the beginning."""
         rules = Rules(self.config.log.rules, self.config.log.show)
         self.console = Console(self.folder.path, self.budget, self.quiet, rules, action_repeat(self.config.env))
         stack.callback(self.console.close)
         stack.enter_context(shown_in(self.console))
-        logs = JsonlSink(self.folder.path)
-        stack.callback(logs.close)
-        session = build(self.config, [logs, self.console], self.folder.path)
-        stack.callback(session.close)
-        checkpointer = Checkpointer(self.folder, self.config.checkpoint, session, PolicyShelf(self.folder), logs)
-        if checkpoint is not None:
-            with progress("reading the checkpoint"):
-                load_checkpoint(checkpointer, checkpoint, self.changed)
-        else:
-            check_data(self.config, session.algorithm.reads)
-            load_initial_weights(session.algorithm, self.folder.path)
-        return checkpointer
+        run = stack.enter_context(assemble(self.config, self.folder, [self.console]))
+        if checkpoint is None:
+            check_data(self.config, run.session.algorithm.reads)
+        with progress("reading the checkpoint" if checkpoint else "loading initial weights"):
+            run.start_from(checkpoint, self.folder.path, self.changed)
+        return run
+
+    def _make_parts(self, run: Assembly, request: StopRequest) -> list[CyclePart]:
+        shelf, say = run.checkpointer.shelf, self.console.say
+        self.videos = Videos(self.config, self.folder, shelf, say, request, self.quiet)
+        self.videos.begin(run.session)
+        self.pictures = Pictures(self.config, self.folder, say)
+        foresight = Foresight(run.evaluator, self.folder, say, self.budget)
+        foresight.begin(run.session)
+        return [run.checkpointer, foresight, self.videos, self.pictures]
 
     def _write_status(self, state: str, session: Session) -> None:
         counters = session.counters
@@ -172,12 +162,6 @@ class Execution:
         sink = make_webhook(setting, self.folder.name, self.console.say) if setting else None
         if sink is not None:
             session.recorder.sinks.append(sink)  # the last is closed first: it may still have something to say
-
-    def _make_orchestrator(
-        self, session: Session, evaluator: Evaluator, checkpointer: Checkpointer, request: StopRequest
-    ) -> Orchestrator:
-        parts: list[CyclePart] = [checkpointer.shelf, checkpointer, self.foresight, self.videos, self.pictures]
-        return make_orchestrator(session, evaluator, parts, request, self.folder.path)
 
     def _add_loggers(self, session: Session) -> None:
         """The sinks of the config; only now, when the files hold what the run goes on from."""
@@ -261,17 +245,6 @@ class Execution:
         return explain_write_errors(self.folder.path, self.resume_command)
 
 
-def make_orchestrator(
-    session: Session, evaluator: Evaluator, parts: list[CyclePart], should_stop: StopCheck, run: Path
-) -> Orchestrator:
-    """The loop that the config asks for, plain or of a debug run."""
-    if not session.config.debug:
-        return Orchestrator(session, evaluator, parts, should_stop)
-    from reverie.runs.debug import DebugOrchestrator
-
-    return DebugOrchestrator(session, evaluator, parts, should_stop, run)
-
-
 def lost_episodes(session: Session) -> tuple[str, ...]:
     """What to say if envs could not be brought back to where they were saved."""
     lost = session.collector.lost_episodes
@@ -280,19 +253,3 @@ def lost_episodes(session: Session) -> tuple[str, ...]:
     envs = "The env" if session.vector.num_envs == 1 else f"{lost} of {session.vector.num_envs} envs"
     cause = "the env does not follow from its seed, its settings or code have changed, or an episode was too long"
     return (f"{envs} could not return to the saved episode, which is cut here; a new one begins ({cause}).",)
-
-
-def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint, changed: tuple[str, ...] = ()) -> None:
-    """Load a checkpoint that was found sound; one that does not fit the session is explained."""
-    try:
-        checkpointer.load(checkpoint)
-        if changed:
-            checkpointer.session.scheduler.forget_positions()
-    except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        cause = f" with another {', '.join(changed)}" if changed else ""
-        raise RunError(
-            f"{checkpoint.path} does not fit this run{cause}: {type(error).__name__}: {reason}",
-            "It was made by another algorithm or with other sizes, which cannot change on resume. Resume without "
-            "overrides, or start a new run with --init-from to take over the weights that fit.",
-        ) from error

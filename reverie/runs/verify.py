@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -19,27 +19,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from reverie.build import build, build_evaluator
 from reverie.config.files import read_config
 from reverie.config.resolve import budget_of
 from reverie.config.schema import RunConfig
 from reverie.core.counters import Budget
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed, State
-from reverie.envs.snapshot import cached_verdict
 from reverie.log.progress import Task, progress, quiet_progress
-from reverie.log.sinks import JsonlSink
+from reverie.runs.assemble import assemble
 from reverie.runs.checkpointer import Checkpointer
-from reverie.runs.execute import load_checkpoint, make_orchestrator
 from reverie.runs.history import Goal, Resumption, changes_between, config_path_before, read_history
-from reverie.runs.init_from import load_initial_weights
-from reverie.runs.policies import PolicyShelf
 from reverie.store import documents
 from reverie.store.checkpoint import Checkpoint, CheckpointFolder
 from reverie.store.lock import share_run
 from reverie.store.repository import CodeVersion
 from reverie.store.run_folder import RunFolder, machine, versions
-from reverie.training.orchestrator import CyclePart
 from reverie.training.session import Session
 
 COMPARED_LOGS = ("metrics", "scores", "alerts")
@@ -159,25 +153,11 @@ def _compare_segment(pieces: list[Piece], folder: RunFolder, segment: Segment, t
 def _trained_again(
     piece: Piece, start: Checkpoint | None, folder: RunFolder, scratch: RunFolder, watch: _Watch
 ) -> Iterator[Checkpointer]:
-    """A session that was trained from ``start``, or from the beginning, up to the goal."""
-    config = piece.config
-    with ExitStack() as stack:
-        logs = JsonlSink(scratch.path)
-        stack.callback(logs.close)
-        cached_verdict(config.env)  # decides in which form envs are saved
-        session = build(config, [logs], scratch.path)
-        stack.callback(session.close)
-        shelf = PolicyShelf(scratch)
-        checkpointer = Checkpointer(scratch, config.checkpoint, session, shelf, logs)
-        evaluator = build_evaluator(config)
-        stack.callback(evaluator.close)
-        if start is not None:
-            load_checkpoint(checkpointer, start)
-        else:
-            load_initial_weights(session.algorithm, folder.path)
-        parts: list[CyclePart] = [shelf, watch]
-        make_orchestrator(session, evaluator, parts, lambda: _is_at(session, piece.goal), scratch.path).run()
-        yield checkpointer
+    """A session that was trained from ``start``, or from the beginning, to the goal."""
+    with assemble(piece.config, scratch) as run:
+        run.start_from(start, folder.path)
+        run.make_loop([watch], lambda: _is_at(run.session, piece.goal)).run()
+        yield run.checkpointer
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def test_no_checkpoint_at_all_starts_from_the_beginning(stopped: Path, whole: Pa
 def test_other_shapes_do_not_fit(stopped: Path, tmp_path: Path) -> None:
     run = damage.copy_run(stopped, tmp_path)
     error = resume_error(run, "**.units=[8]")
-    assert "does not fit this run with another algorithm.network.units: " in error.message
+    assert "does not fit this run with changed settings (algorithm.network.units): " in error.message
     assert re.search(r"actor_trunk\S+ is \(8, 4\) here, but \(\d+, 4\) in what is loaded", error.message)
     assert "state_dict" not in error.message
     assert "cannot change on resume" in error.fix
