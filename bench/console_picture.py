@@ -17,10 +17,10 @@ from rich.terminal_theme import TerminalTheme
 
 from reverie.config.files import read_config
 from reverie.config.resolve import step_budget
-from reverie.log.board import Board
 from reverie.log.metric_styles import Rules
-from reverie.log.panel import draw
 from reverie.log.sinks import read_jsonl
+from reverie.log.table_data import TableData
+from reverie.log.table_drawing import draw
 
 THEME = TerminalTheme(
     (22, 24, 33),
@@ -35,10 +35,10 @@ FOREIGN = re.compile(r"@font-face \{.*?\}|<!--.*?-->", re.DOTALL)
 """What a picture would fetch from elsewhere; any font of fixed width will do."""
 
 
-def make_board(run: Path, share: float) -> Board:
+def make_board(run: Path, share: float) -> TableData:
     """The board as it was when ``share`` of the run was done."""
     config = read_config(run / "config.yaml")
-    board = Board(Rules(config.log.rules, config.log.show), step_budget(config.phases))
+    board = TableData(Rules(config.log.rules, config.log.show), step_budget(config.phases))
     board.title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
     until = share * board.budget_steps
     machine = [record for record in read_jsonl(run / "machine.jsonl") if record["env_steps"] <= until]

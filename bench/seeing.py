@@ -31,7 +31,7 @@ INSIDE, TOLD = "inside", "REVERIE_BENCH_SEEING"
 TRAIN = [sys.executable, "-m", "bench.seeing", INSIDE, "train", "CartPole-v1:ppo"]
 OFF = ["--quiet", "preflight.enabled=false", "monitor.enabled=false", "video.enabled=false", "log.report=false"]
 PARTS = {
-    "table": ("reverie.log.console.Console.write", "reverie.log.live.LiveTable.refresh"),
+    "table": ("reverie.log.console.Console.write", "reverie.log.live_table.LiveTable.refresh"),
     "monitor": ("reverie.training.monitor.Monitor.write",),
     "preflight": ("reverie.runs.execute.examine_session",),
     "videos": ("reverie.runs.videos.Videos.finish",),

@@ -155,11 +155,11 @@ def _train(
     from reverie.config.debug_mode import debug_notes
     from reverie.config.files import config_to_yaml
     from reverie.envs.make import make_specs
-    from reverie.preflight.report import check_start
+    from reverie.preflight.summary import check_start
     from reverie.runs.execute import Execution
     from reverie.runs.init_from import choose_weights
     from reverie.runs.resume import resume_in_smaller_parts
-    from reverie.runs.sources import run_name, write_sources
+    from reverie.runs.setting_sources import run_name, write_sources
     from reverie.store.lock import lock_run
     from reverie.store.run_folder import create_run, remove_unstarted, removed_if_unwritable
 
@@ -348,7 +348,7 @@ def report(*names: RunLike, runs_dir: str | Path = "runs", out: str | Path | Non
     ``out`` is another place.
     """
     from reverie.log.progress import quiet_progress
-    from reverie.report.choose import choose_runs, default_out
+    from reverie.report.run_selection import choose_runs, default_out
     from reverie.report.write import report_run, report_runs
 
     paths = choose_runs([_name(name) for name in names] or ["@last"], Path(runs_dir))

@@ -168,7 +168,7 @@ def _write(cast: Cast, path: Path, episodes: int, fps: float | None) -> None:
 
 
 def _report(returns: Sequence[float], path: Path | None = None, is_cut: bool = False) -> None:
-    from reverie.log.frames import as_return
+    from reverie.log.video_frames import as_return
 
     typer.echo(f"returns: {', '.join(map(as_return, returns)) or 'no episode was played to its end'}")
     if is_cut:

@@ -159,7 +159,7 @@ def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int 
     from reverie.build import check_agent
     from reverie.envs.make import make_specs
     from reverie.preflight.plan import make_plan, plan_lines
-    from reverie.preflight.report import examine_config, report_lines, to_json
+    from reverie.preflight.summary import examine_config, report_lines, to_json
 
     plans, texts = [], []
     for seed in seeds:

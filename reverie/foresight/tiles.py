@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from reverie.core.types import Array
-from reverie.log.frames import BACKGROUND
+from reverie.log.video_frames import BACKGROUND
 
 GAP = 2
 SEEN, DREAMT = (88, 196, 120), (245, 160, 66)

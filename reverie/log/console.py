@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from reverie.core.counters import Budget
-from reverie.log.board import Board
-from reverie.log.live import LiveTable, Screen
+from reverie.log.live_table import LiveTable, Screen
 from reverie.log.metric_styles import Rules
-from reverie.log.plain import PlainRows
+from reverie.log.plain_rows import PlainRows
 from reverie.log.progress import Task, is_watched
 from reverie.log.sinks import ALERTS, read_jsonl
+from reverie.log.table_data import TableData
 
 PLAIN_WIDTH = 80
 
@@ -35,7 +35,7 @@ class Console:
         self.rules = rules or Rules()
         self.budget = budget
         self.plain = PlainRows(budget, self.rules, action_repeat)
-        self.board: Board | None = None
+        self.board: TableData | None = None
         self.live: LiveTable | None = None
         self.has_told_crash = False
         self._told: set[str] = set()
@@ -45,7 +45,7 @@ class Console:
         """From here on a terminal shows a live table, with what the run has recorded so far in it."""
         if self.screen is None or not is_watched():
             return
-        self.board = Board(self.rules, self.budget)
+        self.board = TableData(self.rules, self.budget)
         self.board.title = title
         self._recall()
         self.live = LiveTable(self.screen, self.board, self._lock)

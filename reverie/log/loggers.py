@@ -14,7 +14,7 @@ from typing import Any
 from reverie.core import registry
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, ReverieError
-from reverie.log.guard import GuardedSink, describe
+from reverie.log.guarded_sink import GuardedSink, describe
 from reverie.log.recorder import Sink
 
 EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb"}

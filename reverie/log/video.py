@@ -19,8 +19,8 @@ from typing import IO
 from PIL import Image
 
 from reverie.core.types import Array
-from reverie.log.frames import VideoError
 from reverie.log.media import FrameSink
+from reverie.log.video_frames import VideoError
 
 ENDINGS = (".mp4", ".gif")
 FEWEST_CENTISECONDS = 2

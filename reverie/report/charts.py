@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from reverie.core.types import Array
+from reverie.report.formatting import escape, short_number
 from reverie.report.series import DRAWABLE, Curve
-from reverie.report.wording import escape, short_number
 
 WIDE, NARROW, SMALL = (900, 300), (344, 250), (300, 150)
 """Width and height in CSS pixels."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from reverie.core.wording import count
 from reverie.report.charts import Chart, Line, legend_mark
-from reverie.report.elements import Cell, Link, figure, folded, page, section, table
-from reverie.report.gather import RunData
+from reverie.report.formatting import escape, score, short_number, title
 from reverie.report.groups import Comparison, Group, different_settings
-from reverie.report.scoring import improvement_rows, score_rows, shared_rows
+from reverie.report.html_elements import Cell, Link, figure, folded, page, section, table
+from reverie.report.run_data import RunData
+from reverie.report.score_tables import improvement_rows, score_rows, shared_rows
 from reverie.report.sections import problem_box, relative_link
 from reverie.report.settings import show_value
-from reverie.report.wording import escape, score, short_number, title
 
 MOST_GROUPS = 8
 """More curves than this in one chart tell nobody anything."""

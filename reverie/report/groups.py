@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from reverie.core.types import Array
-from reverie.report import statistics
-from reverie.report.gather import RunData
+from reverie.report import seed_statistics
+from reverie.report.run_data import RunData
 from reverie.report.settings import show_value
 
 NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version", "backend.products")
@@ -54,7 +54,7 @@ class Group:
             x = np.linspace(start, end, GRID_POINTS)
         if not len(x):
             return None
-        return BandCurve(x, *statistics.mean_band(np.stack([np.interp(x, *line) for line in lines])), len(lines))
+        return BandCurve(x, *seed_statistics.mean_band(np.stack([np.interp(x, *line) for line in lines])), len(lines))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
     shared = set.intersection(*typed) if len(typed) > 1 else set()
     for groups in comparison.envs.values():
         _name(groups, shared)
-        groups.sort(key=lambda group: -statistics.aggregate([group.scores]) if len(group.scores) else np.inf)
+        groups.sort(key=lambda group: -seed_statistics.aggregate([group.scores]) if len(group.scores) else np.inf)
     return comparison
 
 
@@ -214,8 +214,8 @@ def _scale(groups: Iterable[Group]) -> dict[str, Array]:
     return {label: (scores - low) / span for label, scores in scored.items()}
 
 
-def _improve(left: str, ours: statistics.Strata, right: str, theirs: statistics.Strata) -> Improvement:
-    if statistics.improvement(ours, theirs) < 0.5:
+def _improve(left: str, ours: seed_statistics.Strata, right: str, theirs: seed_statistics.Strata) -> Improvement:
+    if seed_statistics.improvement(ours, theirs) < 0.5:
         left, ours, right, theirs = right, theirs, left, ours
-    interval = statistics.improvement_interval(ours, theirs)
-    return Improvement(left, right, statistics.improvement(ours, theirs), *interval, len(ours))
+    interval = seed_statistics.improvement_interval(ours, theirs)
+    return Improvement(left, right, seed_statistics.improvement(ours, theirs), *interval, len(ours))

@@ -8,16 +8,16 @@ import numpy as np
 
 from reverie.core.types import Array
 from reverie.core.wording import count
-from reverie.report.facts import PART_NAMES, machine_facts, score_lines, shown_metrics, time_parts
-from reverie.report.gather import RunData
+from reverie.report.foresight_data import Foresight
+from reverie.report.foresight_section import CALIBRATION_HEAD, ERROR_HEAD, about, calibration_rows, error_rows
+from reverie.report.formatting import duration, escape_markdown, number, percent, score, title, whole
 from reverie.report.groups import Comparison, different_settings
-from reverie.report.look import Foresight
-from reverie.report.records import Alert
-from reverie.report.scoring import improvement_rows, score_rows, shared_rows
+from reverie.report.log_summaries import Alert
+from reverie.report.run_data import RunData
+from reverie.report.run_facts import PART_NAMES, machine_facts, score_lines, shown_metrics, time_parts
+from reverie.report.score_tables import improvement_rows, score_rows, shared_rows
 from reverie.report.settings import show_value
-from reverie.report.verdict import verdict
-from reverie.report.wording import duration, escape_markdown, number, percent, score, title, whole
-from reverie.report.world_model import CALIBRATION_HEAD, ERROR_HEAD, about, calibration_rows, error_rows
+from reverie.report.world_model_verdict import verdict
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 40

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reverie.report.elements import facts, page, section
-from reverie.report.facts import machine_facts, score_lines
-from reverie.report.figures import learning_figures
-from reverie.report.gather import RunData
+from reverie.report.foresight_section import foresight_section
+from reverie.report.formatting import duration, escape, score, title, whole
+from reverie.report.html_elements import facts, page, section
+from reverie.report.run_charts import learning_figures
+from reverie.report.run_data import RunData
+from reverie.report.run_facts import machine_facts, score_lines
 from reverie.report.sections import (
     alert_section,
     metric_section,
@@ -16,9 +18,7 @@ from reverie.report.sections import (
     time_section,
     video_section,
 )
-from reverie.report.verdict import verdict
-from reverie.report.wording import duration, escape, score, title, whole
-from reverie.report.world_model import foresight_section
+from reverie.report.world_model_verdict import verdict
 
 STATES = ("finished", "failed", "stopped", "running", "created")
 

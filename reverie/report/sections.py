@@ -8,12 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from reverie.core.wording import count
-from reverie.report.elements import folded, section, table
-from reverie.report.facts import PART_NAMES, other_metrics, time_parts
-from reverie.report.figures import metric_figures, speed_figure
-from reverie.report.gather import RunData, Video
+from reverie.report.formatting import duration, escape, number, percent, whole
+from reverie.report.html_elements import folded, section, table
+from reverie.report.run_charts import metric_figures, speed_figure
+from reverie.report.run_data import RunData, Video
+from reverie.report.run_facts import PART_NAMES, other_metrics, time_parts
 from reverie.report.settings import show_value
-from reverie.report.wording import duration, escape, number, percent, whole
 
 LEVELS = ("warning", "error")
 

@@ -12,7 +12,7 @@ from reverie.config.tree import Tree, get, leaves, split_path
 from reverie.config.yaml_text import load_yaml
 from reverie.core.errors import ConfigError
 from reverie.core.schedule import shorten
-from reverie.report.files import Lines, read_bytes, read_mapping
+from reverie.report.safe_files import Lines, read_bytes, read_mapping
 
 CONFIG, SOURCES, RESUMES = "config.yaml", "sources.json", "resumes.jsonl"
 LARGEST_CONFIG = 256 << 10

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from reverie.core.errors import RunError
 from reverie.log.progress import progress
-from reverie.report.gather import gather
 from reverie.report.groups import compare
 from reverie.report.markdown import comparison_text, run_text
 from reverie.report.page import run_page
+from reverie.report.run_data import gather
 
 NAME = "report"
 

@@ -49,7 +49,7 @@ class Assembly:
         everything = [self.checkpointer.shelf, *parts]
         if not self.session.config.debug:
             return Orchestrator(self.session, self.evaluator, everything, should_stop)
-        from reverie.runs.debug import DebugOrchestrator
+        from reverie.runs.debug_loop import DebugOrchestrator
 
         return DebugOrchestrator(self.session, self.evaluator, everything, should_stop, self.checkpointer.run.path)
 

@@ -8,8 +8,8 @@ from reverie.config.schema import CheckpointConfig
 from reverie.core.contracts import Stateful
 from reverie.core.types import State
 from reverie.log.sinks import JsonlSink
-from reverie.runs.hints import resume_command
 from reverie.runs.policies import PolicyShelf
+from reverie.runs.resume_command import resume_command
 from reverie.store.checkpoint import Checkpoint, CheckpointFolder
 from reverie.store.run_folder import RunFolder, versions
 from reverie.store.trees import explain_write_errors

@@ -23,13 +23,13 @@ from reverie.log.progress import progress, quiet_progress, shown_in
 from reverie.log.sinks import JsonlSink, cut_back
 from reverie.log.webhook import make_webhook
 from reverie.machine.memory import is_debugged
-from reverie.preflight.report import examine_session, report_lines
+from reverie.preflight.summary import examine_session, report_lines
 from reverie.report import write as reports
 from reverie.runs.assemble import Assembly, assemble
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.foresight_files import Foresight
-from reverie.runs.hints import resume_command, twice_the_budget
-from reverie.runs.pictures import Pictures
+from reverie.runs.logged_media import LoggedMedia
+from reverie.runs.resume_command import resume_command, twice_the_budget
 from reverie.runs.videos import Videos
 from reverie.store.checkpoint import Checkpoint
 from reverie.store.run_folder import RunFolder
@@ -100,10 +100,10 @@ class Execution:
         shelf, say = run.checkpointer.shelf, self.console.say
         self.videos = Videos(self.config, self.folder, shelf, say, request, self.quiet)
         self.videos.begin(run.session)
-        self.pictures = Pictures(self.config, self.folder, say)
+        self.logged_media = LoggedMedia(self.config, self.folder, say)
         foresight = Foresight(run.evaluator, self.folder, say, self.budget)
         foresight.begin(run.session)
-        return [run.checkpointer, foresight, self.videos, self.pictures]
+        return [run.checkpointer, foresight, self.videos, self.logged_media]
 
     def _write_status(self, state: str, session: Session) -> None:
         counters = session.counters
@@ -209,7 +209,7 @@ class Execution:
             self.folder.write_status(final_score=summary["return_mean"])
         checkpointer.shelf.save(session, "final")
         self.videos.finish(session)
-        self.pictures.finish(session)
+        self.logged_media.finish(session)
         self.console.stop()
         amount = self.budget.amount(session.counters.progress(self.budget))
         self.console.say(f"Finished after {amount}: {self.folder.path}")

@@ -20,11 +20,11 @@ from reverie.core.types import Array
 from reverie.foresight.figures import draw_calibrations, draw_errors
 from reverie.foresight.measure import Look
 from reverie.foresight.tiles import compare_frames, reconstruction_picture
-from reverie.log.frames import Canvas, Caption
 from reverie.log.media import encode_png
 from reverie.log.recorder import Recorder
 from reverie.log.video import is_installed, open_video
-from reverie.runs.pictures import has_viewers
+from reverie.log.video_frames import Canvas, Caption
+from reverie.runs.logged_media import has_viewers
 from reverie.store.run_folder import FORESIGHT, FORESIGHT_NUMBERS, RunFolder, write_json
 from reverie.store.trees import write_bytes
 from reverie.training.evaluator import Evaluator

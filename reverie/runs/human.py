@@ -12,8 +12,8 @@ from reverie.envs.keyboard import Keyboard
 from reverie.envs.make import make_env, max_episode_steps_of
 from reverie.envs.render import render_fps
 from reverie.envs.suite import KeyMap
-from reverie.log.frames import Canvas, Caption, as_return
 from reverie.log.video import ViewerLeft
+from reverie.log.video_frames import Canvas, Caption, as_return
 from reverie.log.window import IDLE_FPS, Window, open_window
 
 MOST_FPS = 60.0

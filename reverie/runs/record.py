@@ -9,8 +9,8 @@ from reverie.core.counters import Counters
 from reverie.core.wording import count
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs
-from reverie.log.frames import VideoError
 from reverie.log.video import ENDINGS, is_installed, open_video
+from reverie.log.video_frames import VideoError
 from reverie.runs.policies import load_any_policy
 from reverie.runs.watch import Actor, PolicyActor, RandomActor, Scene, Take, film
 

@@ -26,9 +26,9 @@ from reverie.core.errors import OutOfMemoryError, RunError
 from reverie.core.wording import count
 from reverie.machine.processor import BLAS_KERNELS
 from reverie.runs.execute import Execution
-from reverie.runs.hints import spent_schedules
 from reverie.runs.history import BEGINNING, Goal, read_history
 from reverie.runs.policies import PolicyShelf
+from reverie.runs.resume_command import spent_schedules
 from reverie.store.checkpoint import Checkpoint, CheckpointFolder
 from reverie.store.lock import lock_run
 from reverie.store.run_folder import RunFolder, machine, versions, write_text

@@ -19,12 +19,12 @@ from reverie.core.counters import Counters
 from reverie.core.errors import ReverieError, RunError
 from reverie.core.types import Clock
 from reverie.core.wording import count
-from reverie.log.frames import as_return
 from reverie.log.media import FrameSink, Preview
 from reverie.log.sinks import read_jsonl
 from reverie.log.video import open_video
+from reverie.log.video_frames import as_return
 from reverie.policy import Policy
-from reverie.runs.pictures import has_viewers
+from reverie.runs.logged_media import has_viewers
 from reverie.runs.policies import PolicyShelf, load_policy
 from reverie.runs.watch import PolicyActor, Scene, film
 from reverie.store.run_folder import RunFolder, read_json, write_json

@@ -19,10 +19,10 @@ from reverie.core.types import Array, Clock, Mode, Row, is_last
 from reverie.envs.config import EnvConfig
 from reverie.envs.render import explain_rendering
 from reverie.envs.vector import SyncVector
-from reverie.log.frames import Canvas, Caption, VideoError, as_return
 from reverie.log.media import FrameSink
 from reverie.log.progress import Task, progress
 from reverie.log.video import ViewerLeft
+from reverie.log.video_frames import Canvas, Caption, VideoError, as_return
 from reverie.policy import Policy
 from reverie.training.evaluator import EvaluationStopped, StopCheck, never
 

@@ -13,7 +13,7 @@ import termios
 from pathlib import Path
 
 from reverie import api
-from reverie.log.plain import COLUMNS
+from reverie.log.plain_rows import COLUMNS
 
 WORDS = ("CartPole-v1:ppo", "phases.learn.collect.rows=64", "log.every_steps=100", "evaluate.final_episodes=2")
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"

@@ -14,7 +14,7 @@ from PIL import Image
 from reverie import api
 from reverie.foresight.figures import draw_curve
 from reverie.log.media import LONGEST_SIDE, MOST_FRAMES
-from reverie.runs import pictures
+from reverie.runs import logged_media
 
 WORDS = (
     "phases.learn.collect.rows=64", "phases.learn.evaluate.every_steps=128", "log.every_steps=64",
@@ -77,12 +77,12 @@ def test_wandb_gets_pictures(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_large_weights_are_thinned_out() -> None:
     state = {"a": {"b": np.arange(25_001.0)}, "count": 3, "c": np.zeros(0, np.float32), "n": np.arange(4)}
-    (big, small) = pictures._arrays(state)
+    (big, small) = logged_media._arrays(state)
     assert big[0] == "a/b"
     assert big[1].tolist() == list(range(0, 25_001, 3))
     assert (small[0], small[1].size) == ("c", 0)
-    many = {str(number): np.zeros(1) for number in range(2 * pictures.MOST_HISTOGRAMS)}
-    assert len(list(pictures._arrays(many))) == pictures.MOST_HISTOGRAMS
+    many = {str(number): np.zeros(1) for number in range(2 * logged_media.MOST_HISTOGRAMS)}
+    assert len(list(logged_media._arrays(many))) == logged_media.MOST_HISTOGRAMS
 
 
 def test_the_curve_is_a_picture() -> None:

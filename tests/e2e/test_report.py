@@ -13,8 +13,8 @@ import pytest
 from reverie import api
 from reverie.core.errors import TrainingError
 from reverie.report import write as reports
-from reverie.report.gather import gather
-from reverie.report.wording import score
+from reverie.report.formatting import score
+from reverie.report.run_data import gather
 from reverie.runs.policies import PolicyShelf
 from tests.browser import Browser, open_browser
 from tests.e2e.conftest import SMALL, Command

@@ -16,7 +16,7 @@ import pytest
 from reverie import api
 from reverie.core.rng import derive_seed
 from reverie.envs.render import can_render
-from reverie.log.frames import VideoError
+from reverie.log.video_frames import VideoError
 from reverie.runs import videos
 from reverie.runs.policies import PolicyShelf
 from reverie.store.checkpoint import CheckpointFolder

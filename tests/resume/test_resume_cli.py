@@ -22,8 +22,8 @@ from reverie.config.resolve import resolve_numbers
 from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
-from reverie.runs.hints import names_foreign_code, resume_command, spent_schedules, twice_the_budget
 from reverie.runs.resume import change_config
+from reverie.runs.resume_command import names_foreign_code, resume_command, spent_schedules, twice_the_budget
 from reverie.store.lock import lock_run
 from reverie.store.run_folder import RunFolder, versions
 from reverie.store.signature import FILE

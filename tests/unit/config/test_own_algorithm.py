@@ -9,7 +9,7 @@ from reverie.build import build_policy
 from reverie.config.compose import compose
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
-from reverie.runs.sources import run_name
+from reverie.runs.setting_sources import run_name
 from tests.sessions import checking_config
 from tests.unit.config.conftest import TOY
 

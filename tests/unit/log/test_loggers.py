@@ -11,7 +11,7 @@ import pytest
 from reverie import api
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
-from reverie.log.guard import GuardedSink
+from reverie.log.guarded_sink import GuardedSink
 from reverie.log.loggers import RunInfo, make_loggers
 from reverie.log.progress import _place
 from reverie.log.sinks import read_jsonl

@@ -15,8 +15,8 @@ from PIL import Image
 
 from reverie.core.types import Array
 from reverie.log import video
-from reverie.log.frames import VideoError
 from reverie.log.video import open_video
+from reverie.log.video_frames import VideoError
 from tests.videos import read_mp4
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reverie import backend, processor
+from reverie import backend
+from reverie.machine import processor
 
 ZEN5 = {"vendor_id": "AuthenticAMD", "cpu family": "26", "model name": "AMD EPYC", "flags": "fpu avx2 avx512f avx512vl"}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reverie.report.gather import RunData, gather
 from reverie.report.groups import compare, different_settings
-from reverie.report.scoring import improvement_rows, score_rows, shared_rows
+from reverie.report.run_data import RunData, gather
+from reverie.report.score_tables import improvement_rows, score_rows, shared_rows
 from tests.run_folders import write_run
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from reverie.report import elements
-from reverie.report.gather import LARGEST_VIDEO, gather
+from reverie.report import html_elements
+from reverie.report.formatting import clean, duration, escape_markdown, number, score, short_number
 from reverie.report.groups import compare
 from reverie.report.markdown import comparison_text, run_text, sparkline
 from reverie.report.page import run_page
-from reverie.report.wording import clean, duration, escape_markdown, number, score, short_number
+from reverie.report.run_data import LARGEST_VIDEO, gather
 from reverie.report.write import report_run, report_runs
 from tests.run_folders import write_lines, write_run
 
@@ -25,7 +25,7 @@ KNOWN_ADDRESS = re.compile(r"data:(image/svg\+xml|video/mp4)|#[\w-]+|[\w./%-]+\.
 
 
 class Reader(HTMLParser):
-    """What a browser would take for elements."""
+    """What a browser would take for html_elements."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ FILES = (
 @pytest.mark.parametrize("broken", FILES)
 def test_a_report_whatever_is_broken(tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if broken != "metrics.jsonl":  # drawing is what takes long; one file is enough for it
-        monkeypatch.setattr(elements, "draw", lambda *_: "<svg></svg>")
+        monkeypatch.setattr(html_elements, "draw", lambda *_: "<svg></svg>")
     for path in break_file(tmp_path, broken):
         page = report_run(path).read_text()
         check_safe(page)

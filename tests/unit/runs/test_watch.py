@@ -13,8 +13,8 @@ from reverie.core.types import Array, Row
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs
 from reverie.envs.suites.reverie.counting import CountingEnv
-from reverie.log.frames import VideoError
 from reverie.log.video import ViewerLeft
+from reverie.log.video_frames import VideoError
 from reverie.runs.watch import RandomActor, Scene, Take, film
 from reverie.training.evaluator import EvaluationStopped
 from tests.unit.envs.broken_envs import BrokenDrawing

@@ -6,9 +6,9 @@ import numpy as np
 
 from reverie.core.wording import count
 from reverie.report.charts import Chart, Line
-from reverie.report.elements import section, small_figure, table
-from reverie.report.look import Calibration, Curves, Foresight
-from reverie.report.wording import escape, number, whole
+from reverie.report.foresight_data import Calibration, Curves, Foresight
+from reverie.report.formatting import escape, number, whole
+from reverie.report.html_elements import section, small_figure, table
 
 ERROR_HEAD = ("foreseen", "steps", "error at the first", "error at the last", "repeating there", "ratio there")
 CALIBRATION_HEAD = ("predicted", "mean error over alike predictions", "mean error")

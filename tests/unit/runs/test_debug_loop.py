@@ -24,7 +24,7 @@ from reverie.config.files import read_config
 from reverie.core.errors import TrainingError
 from reverie.log.sinks import read_jsonl
 from reverie.machine.memory import is_debugged
-from reverie.runs.debug import OVERFIT_UPDATES, check_overfit
+from reverie.runs.debug_loop import OVERFIT_UPDATES, check_overfit
 from reverie.runs.verify import first_difference
 
 WORDS = (
@@ -181,7 +181,7 @@ def test_a_gradient_that_is_no_number_stops_at_its_operation(runs_dir: Path) -> 
     words = ("CartPole-v1:ppo", "debug=true", "phases.learn.hooks=[{collect: {rows: 64}}, {update: {}}]")
     with (
         mock.patch.object(PPO, "_step", spoilt),
-        mock.patch("reverie.runs.debug.check_overfit", return_value=("info", "")),
+        mock.patch("reverie.runs.debug_loop.check_overfit", return_value=("info", "")),
         pytest.raises(TrainingError, match=r"Backward.* returned nan values"),
         pytest.warns(UserWarning, match="Error detected"),
     ):

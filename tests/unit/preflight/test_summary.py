@@ -28,7 +28,7 @@ from reverie.envs.make import make_specs
 from reverie.machine import memory as machine
 from reverie.preflight.forecast import Duration, buffer_bytes, disk_bytes, duration
 from reverie.preflight.probe import HookCost, Measured, measure
-from reverie.preflight.report import MOST_LINES, examine_config, examine_session, report_lines, to_json
+from reverie.preflight.summary import MOST_LINES, examine_config, examine_session, report_lines, to_json
 from reverie.preflight.warnings import (
     UPDATE_AMOUNTS,
     Facts,

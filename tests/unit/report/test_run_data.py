@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from reverie.report import records
-from reverie.report.facts import MOST_DRAWN, other_metrics, score_lines, shown_metrics
-from reverie.report.gather import gather
-from reverie.report.records import Evaluations, Machine, Metrics, importance
+from reverie.report import log_summaries
+from reverie.report.log_summaries import Evaluations, Machine, Metrics, importance
+from reverie.report.run_data import gather
+from reverie.report.run_facts import MOST_DRAWN, other_metrics, score_lines, shown_metrics
 from tests.run_folders import write_lines, write_run
 
 
@@ -117,8 +117,8 @@ def test_many_metrics_stay_bounded() -> None:
     line = {f"update/metric_{n}": float(n) for n in range(10_000)}
     for step in range(3):
         metrics.add({"env_steps": step, **line, "update/loss": 1.0, "note": "words"}, float(step))
-    assert len(metrics.curves) <= records.MOST_CURVES
-    assert len(metrics.curves) + len(metrics.values) <= records.MOST_NAMES
+    assert len(metrics.curves) <= log_summaries.MOST_CURVES
+    assert len(metrics.curves) + len(metrics.values) <= log_summaries.MOST_NAMES
     assert len(metrics.curves) + len(metrics.values) + metrics.unlisted == 10_001
     assert metrics.values["update/metric_150"].last == 150.0
 
@@ -141,7 +141,7 @@ def test_very_many_evaluations_keep_the_best_exactly() -> None:
     evaluations = Evaluations()
     for step in range(5000):
         evaluations.add({"env_steps": step, "evaluate/return_mean": 100.0 if step == 1234 else 1.0}, float(step))
-    assert len(evaluations.rows) <= records.MOST_EVALUATIONS
+    assert len(evaluations.rows) <= log_summaries.MOST_EVALUATIONS
     assert evaluations.count == 5000
     assert evaluations.best is not None
     assert (evaluations.best.mean, evaluations.best.x) == (100.0, 1234)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reverie.report import statistics
+from reverie.report import seed_statistics
+from reverie.report.formatting import MISSING, score
 from reverie.report.groups import Comparison, Group, Improvement
-from reverie.report.wording import MISSING, score
 
 
 def score_rows(groups: Sequence[Group]) -> list[list[str]]:
@@ -24,7 +24,7 @@ def shared_rows(comparison: Comparison) -> list[list[str]]:
     if len(shared) < 2:
         return []
     rows = [[label, *_with_interval(strata)] for label, strata in shared.items()]
-    return sorted(rows, key=lambda row: -statistics.aggregate(shared[row[0]]))
+    return sorted(rows, key=lambda row: -seed_statistics.aggregate(shared[row[0]]))
 
 
 def improvement_rows(improvements: Sequence[Improvement]) -> list[list[str]]:
@@ -39,12 +39,12 @@ def _run_count(group: Group) -> str:
     return f"{total}" if done == total else f"{total} ({done} finished)"
 
 
-def _with_interval(strata: statistics.Strata) -> list[str]:
+def _with_interval(strata: seed_statistics.Strata) -> list[str]:
     num_scores = sum(len(scores) for scores in strata)
     if not num_scores:
         return [MISSING, MISSING]
-    middle = score(statistics.aggregate(strata))
+    middle = score(seed_statistics.aggregate(strata))
     if num_scores == len(strata):
         return [middle, "one run"]
-    low, high = statistics.aggregate_interval(strata)
+    low, high = seed_statistics.aggregate_interval(strata)
     return [middle, f"{score(low)} to {score(high)}"]

@@ -13,9 +13,9 @@ from rich.console import Console as RichConsole
 from rich.console import RenderableType
 from rich.live import Live
 
-from reverie.log.board import Board
-from reverie.log.panel import draw
 from reverie.log.progress import Task
+from reverie.log.table_data import TableData
+from reverie.log.table_drawing import draw
 
 LEAST_SECONDS = 0.5
 IDLE_SECONDS = 1.0
@@ -35,7 +35,7 @@ class Screen(RichConsole):
 class LiveTable:
     """Draws a board over and over. ``lock`` guards the board against the thread that draws."""
 
-    def __init__(self, screen: Screen, board: Board, lock: threading.RLock) -> None:
+    def __init__(self, screen: Screen, board: TableData, lock: threading.RLock) -> None:
         self.screen, self.board, self.lock = screen, board, lock
         self.tasks: list[Task] = []
         # Not soft-wrapped as the screen is: a line that the terminal breaks would be counted as one.

@@ -6,8 +6,8 @@ not foreseen cannot be rewarded, and a policy learns only from dreams that are r
 
 from __future__ import annotations
 
-from reverie.report.look import Curves, Foresight
-from reverie.report.wording import number
+from reverie.report.foresight_data import Curves, Foresight
+from reverie.report.formatting import number
 
 MOST_RECONSTRUCTION = 0.5
 """Largest error of reconstructions, as a share of how much what is seen varies; 1 is no better than a mean picture."""

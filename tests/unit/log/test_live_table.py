@@ -13,10 +13,10 @@ from rich.console import Console as RichConsole
 
 from reverie.core.counters import Budget
 from reverie.log import console as console_module
-from reverie.log import live as live_module
+from reverie.log import live_table as live_module
 from reverie.log import progress as progress_module
 from reverie.log.console import Console
-from reverie.log.live import LEAST_SECONDS, Screen
+from reverie.log.live_table import LEAST_SECONDS, Screen
 from reverie.log.progress import Task, is_watched
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"

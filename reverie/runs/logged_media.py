@@ -31,7 +31,7 @@ def has_viewers(config: RunConfig) -> bool:
     return any(logger.kind != "csv" for logger in config.log.all_loggers())
 
 
-class Pictures:
+class LoggedMedia:
     """Hands pictures to the recorder."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, say: Callable[[str], None]) -> None:

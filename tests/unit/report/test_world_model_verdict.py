@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from reverie.report.gather import gather
-from reverie.report.look import Curves, Foresight, read_foresight
+from reverie.report.foresight_data import Curves, Foresight, read_foresight
+from reverie.report.foresight_section import foresight_section
 from reverie.report.markdown import run_text
 from reverie.report.page import run_page
-from reverie.report.verdict import verdict
-from reverie.report.world_model import foresight_section
+from reverie.report.run_data import gather
+from reverie.report.world_model_verdict import verdict
 from tests.run_folders import write_run
-from tests.unit.report.test_world_model import write_look
+from tests.unit.report.test_foresight_section import write_look
 
 
 def make_look(shown: float = 0.01, obs: float = 0.02, reward: float = 0.1) -> Foresight:

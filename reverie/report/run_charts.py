@@ -8,11 +8,11 @@ import numpy as np
 
 from reverie.core.wording import count
 from reverie.report.charts import Chart, Line, line_of, smoothed
-from reverie.report.elements import figure, small_figure
-from reverie.report.facts import shown_metrics
-from reverie.report.gather import RunData
-from reverie.report.records import Evaluation
-from reverie.report.wording import number, score, short_number, whole
+from reverie.report.formatting import number, score, short_number, whole
+from reverie.report.html_elements import figure, small_figure
+from reverie.report.log_summaries import Evaluation
+from reverie.report.run_data import RunData
+from reverie.report.run_facts import shown_metrics
 
 
 def learning_figures(run: RunData) -> str:

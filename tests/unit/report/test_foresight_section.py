@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from reverie.report.gather import gather
-from reverie.report.look import Calibration, read_foresight
+from reverie.report.foresight_data import Calibration, read_foresight
+from reverie.report.foresight_section import error_rows, foresight_section
 from reverie.report.markdown import run_text
-from reverie.report.world_model import error_rows, foresight_section
+from reverie.report.run_data import gather
 from tests.run_folders import write_run
 
 PNG = b"\x89PNG\r\n\x1a\n"

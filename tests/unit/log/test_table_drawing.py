@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console as Screen
 
 from reverie.core.counters import Budget
-from reverie.log.board import Board
 from reverie.log.metric_styles import Rules
-from reverie.log.panel import draw
 from reverie.log.progress import Task
+from reverie.log.table_data import TableData
+from reverie.log.table_drawing import draw
 
 
-def make_board(extra: int = 0) -> Board:
-    board = Board(Rules(), Budget(total=1000))
+def make_board(extra: int = 0) -> TableData:
+    board = TableData(Rules(), Budget(total=1000))
     board.title = "CartPole-v1 · ppo · seed 1"
     for steps in range(0, 600, 20):
         board.write("metrics", {
@@ -31,7 +31,7 @@ def make_board(extra: int = 0) -> Board:
 
 
 def lines_of(
-    board: Board, width: int, height: int, tasks: tuple[Task, ...] = (), ascii_only: bool = False
+    board: TableData, width: int, height: int, tasks: tuple[Task, ...] = (), ascii_only: bool = False
 ) -> list[str]:
     screen = Screen(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
     with screen.capture() as captured:
@@ -103,7 +103,7 @@ def test_alerts_and_tasks_are_shown() -> None:
 
 
 def test_a_run_that_has_not_begun() -> None:
-    text = "\n".join(lines_of(Board(Rules(), Budget(total=100)), 80, 23))
+    text = "\n".join(lines_of(TableData(Rules(), Budget(total=100)), 80, 23))
     assert "starting" in text
     assert "0%" in text
 

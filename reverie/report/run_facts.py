@@ -7,12 +7,12 @@ from typing import Any
 
 from reverie.config.secrets import hide_in_word
 from reverie.core.wording import count
-from reverie.report.files import as_number
-from reverie.report.gather import RunData
-from reverie.report.records import Value, importance
+from reverie.report.formatting import clean, duration, moment, score, whole
+from reverie.report.log_summaries import Value, importance
+from reverie.report.run_data import RunData
+from reverie.report.safe_files import as_number
 from reverie.report.series import Series
 from reverie.report.settings import show_value
-from reverie.report.wording import clean, duration, moment, score, whole
 
 MOST_DRAWN = 12
 MOST_LISTED = 500

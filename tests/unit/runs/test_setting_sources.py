@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reverie.api import compose_run
-from reverie.runs.sources import write_sources
+from reverie.runs.setting_sources import write_sources
 
 SPEC = "CartPole-v1:ppo"
 

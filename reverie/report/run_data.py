@@ -8,9 +8,8 @@ from typing import Any
 
 from reverie.core.counters import Budget
 from reverie.core.wording import count
-from reverie.report.files import Lines, as_number, plain_path, read_bytes, read_mapping
-from reverie.report.look import Foresight, read_foresight
-from reverie.report.records import (
+from reverie.report.foresight_data import Foresight, read_foresight
+from reverie.report.log_summaries import (
     FARTHEST,
     MOST_ALERTS,
     Alert,
@@ -22,6 +21,7 @@ from reverie.report.records import (
     position_of,
     read_alert,
 )
+from reverie.report.safe_files import Lines, as_number, plain_path, read_bytes, read_mapping
 from reverie.report.settings import Settings, read_settings
 from reverie.store import documents
 from reverie.store.documents import Unreadable

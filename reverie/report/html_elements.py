@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from reverie.report.charts import NARROW, SMALL, WIDE, Chart, draw
-from reverie.report.wording import escape
+from reverie.report.formatting import escape
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; base-uri 'none'; form-action 'none'"

@@ -59,7 +59,7 @@ class Alert:
     """By the counter that the run goes by."""
 
 
-class Board:
+class TableData:
     """Takes records as they come; knows nothing of screens."""
 
     def __init__(self, rules: Rules, budget: Budget = Budget()) -> None:  # noqa: B008 - it never changes

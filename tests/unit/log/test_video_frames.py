@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reverie.core.types import Array
-from reverie.log.frames import ACCENT, BACKGROUND, Canvas, Caption, Strip, VideoError, as_picture, as_return
+from reverie.log.video_frames import ACCENT, BACKGROUND, Canvas, Caption, Strip, VideoError, as_picture, as_return
 
 CAPTION = Caption("return 1.0", "step 1")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reverie.core.errors import RunError
-from reverie.report.choose import choose_runs, default_out
+from reverie.report.run_selection import choose_runs, default_out
 from tests.run_folders import write_run
 
 

@@ -21,9 +21,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from reverie.log.board import Alert, Board, Metric
 from reverie.log.progress import Task, in_words, task_line
 from reverie.log.sparkline import ASCII_BLOCKS, BLOCKS, sparkline
+from reverie.log.table_data import Alert, Metric, TableData
 
 GROUP_COLOURS = {"evaluate": "magenta", "collect": "green", "update": "cyan", "replay": "yellow"}
 OTHER_GROUP = "blue"
@@ -41,7 +41,9 @@ BORDER_FROM = 14
 """A window less high than this is too small for a border."""
 
 
-def draw(board: Board, width: int, height: int, tasks: Sequence[Task] = (), ascii_only: bool = False) -> RenderableType:
+def draw(
+    board: TableData, width: int, height: int, tasks: Sequence[Task] = (), ascii_only: bool = False
+) -> RenderableType:
     """Everything that fits into ``width`` columns and ``height`` lines."""
     has_border = height >= BORDER_FROM
     inner = width - 4 if has_border else width
@@ -61,7 +63,7 @@ def draw(board: Board, width: int, height: int, tasks: Sequence[Task] = (), asci
     return _frame(board, [*head, *body, *foot], len(chosen), width, has_border)
 
 
-def _frame(board: Board, parts: list[RenderableType], shown: int, width: int, has_border: bool) -> RenderableType:
+def _frame(board: TableData, parts: list[RenderableType], shown: int, width: int, has_border: bool) -> RenderableType:
     hidden = board.hidden(shown)
     more = f"+ {hidden:,} more" if hidden else ""
     if not has_border:
@@ -73,7 +75,7 @@ def _frame(board: Board, parts: list[RenderableType], shown: int, width: int, ha
     )  # fmt: skip
 
 
-def _head(board: Board, width: int) -> list[RenderableType]:
+def _head(board: TableData, width: int) -> list[RenderableType]:
     """Where the run stands, as a bar and in words."""
     position = board.position
     words = [str(position.get("phase") or "starting")]
@@ -90,7 +92,7 @@ def _head(board: Board, width: int) -> list[RenderableType]:
     return [_bar(board, board.seconds_left, width), grid]
 
 
-def _bar(board: Board, left: float | None, width: int) -> RenderableType:
+def _bar(board: TableData, left: float | None, width: int) -> RenderableType:
     if board.share is None:
         return Text(board.budget.amount(board.done), style="bold", no_wrap=True)
     steps = f"{board.done:,} of {board.budget.total:,}" if width >= 60 else f"{board.done:,}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reverie.report.files import as_number
+from reverie.report.safe_files import as_number
 from reverie.report.series import Series
 
 MOST_EVALUATIONS = 1024

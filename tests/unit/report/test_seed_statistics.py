@@ -7,7 +7,7 @@ import pytest
 
 from reverie.core.rng import make_generator
 from reverie.core.statistics import interquartile_mean, interquartile_means
-from reverie.report.statistics import (
+from reverie.report.seed_statistics import (
     aggregate,
     aggregate_interval,
     improvement,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reverie.report import files
-from reverie.report.files import Lines, Unreadable, as_number, plain_path, read_mapping
+from reverie.report import safe_files
+from reverie.report.safe_files import Lines, Unreadable, as_number, plain_path, read_mapping
 
 
 def test_numbers() -> None:
@@ -45,7 +45,7 @@ def test_missing_files_are_empty(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_too_long_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE", 100)
+    monkeypatch.setattr(safe_files, "LONGEST_LINE", 100)
     (tmp_path / "x.jsonl").write_text('{"a": 1}\n{"a": "' + 450 * "x" + '"}\n{"a": 2}\n')
     problems: list[str] = []
     assert [record["a"] for record in Lines(tmp_path, "x.jsonl", problems)] == [1, 2]
@@ -56,12 +56,12 @@ def test_large_files_are_thinned_evenly_but_not_of_evaluations(tmp_path: Path, m
     records = [{"n": n, **({"evaluate/x": 1} if n % 10 == 7 else {})} for n in range(1000)]
     text = "".join(json.dumps(record) + "\n" for record in records)
     (tmp_path / "x.jsonl").write_text(text)
-    monkeypatch.setattr(files, "READ_IN_FULL", len(text) // 4 + 1)
+    monkeypatch.setattr(safe_files, "READ_IN_FULL", len(text) // 4 + 1)
     problems: list[str] = []
     read = [record["n"] for record in Lines(tmp_path, "x.jsonl", problems, never_skip=b'"evaluate/')]
     assert [n for n in range(1000) if n % 4 == 0 or n % 10 == 7] == read
     assert "passed over" in problems[0]
-    monkeypatch.setattr(files, "ALWAYS_READ", 2)
+    monkeypatch.setattr(safe_files, "ALWAYS_READ", 2)
     assert len(list(Lines(tmp_path, "x.jsonl", [], never_skip=b'"evaluate/'))) == 252
 
 
@@ -87,6 +87,6 @@ def test_documents_that_are_no_mapping(tmp_path: Path) -> None:
         problems: list[str] = []
         assert read_mapping(tmp_path, name, problems) == {}
         assert problems == [f"{name} is damaged."]
-    (tmp_path / "d.json").write_text(" " * (files.LARGEST_DOCUMENT + 1))
+    (tmp_path / "d.json").write_text(" " * (safe_files.LARGEST_DOCUMENT + 1))
     assert read_mapping(tmp_path, "d.json", problems) == {}
     assert "larger than" in problems[-1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reverie.report.files import as_number, read_bytes, read_mapping
+from reverie.report.safe_files import as_number, read_bytes, read_mapping
 from reverie.store.run_folder import FORESIGHT, FORESIGHT_NUMBERS
 
 LARGEST_FILE = 6 << 20
