@@ -27,7 +27,8 @@ from reverie.config.compose import compose
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
-from reverie.nets import laprop
+from reverie.models.world_model import RSSMWorldModel
+from reverie.nets import joint, laprop
 from reverie.nets.matmul import multiply
 
 SPECS = {
@@ -38,9 +39,9 @@ SPECS = {
     "image": Specs({"obs": ObservationSpec((64, 64, 3), "uint8", "image")}, ActionSpec("discrete", (), "int64", (17,))),
 }
 PARTS = {
-    "observe": (dreamer.WorldModel, "observe"), "model_losses": (dreamer.WorldModel, "losses"),
-    "dream": (dreamer.Behaviour, "dream"), "dream_losses": (dreamer.Behaviour, "dream_losses"),
-    "replay_loss": (dreamer.Behaviour, "replay_loss"), "backward": (laprop, "_differentiate"),
+    "observe": (RSSMWorldModel, "observe"), "model_losses": (RSSMWorldModel, "losses"),
+    "imagine": (dreamer.Dreamer, "imagine_to_learn"), "estimate": (dreamer.Dreamer, "estimate"),
+    "replay_value": (dreamer.Dreamer, "replay_value_loss"), "backward": (joint, "_accumulate_gradients"),
     "step": (laprop.LaProp, "move"),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A policy and a value over the features of a world model."""
+"""Actor and critic on the features of a world model (Hafner et al. 2023, Eq. 4)."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from reverie.core.specs import ActionSpec
 from reverie.core.types import Array, random_array
 from reverie.functional.categorical import mix_uniform
 from reverie.nets.blocks import make_dense, make_linear
-from reverie.nets.choices import Features
 from reverie.nets.distributions import Categorical, Distribution, Gaussian, Joint, MultiCategorical, TanhGaussian
+from reverie.nets.one_hot import Features
 from reverie.nets.precision import in_precision
-from reverie.nets.two_hot import HeadConfig, Normal, ScalarHead, ScalarHeadConfig, TwoHot, in_parts
+from reverie.nets.two_hot import HeadConfig, ScalarDistribution, ScalarHead, ScalarHeadConfig, in_chunks
 
 _STD_SHIFT = 2.0
-"""Deviations start near their largest."""
+"""Standard deviations start near their maximum."""
 _MEAN_BOUND = 5.0
 
 
 class ActorConfig(HeadConfig):
-    """The policy's network."""
+    """The network of the policy."""
 
     layers: int = Field(3, ge=0)
     """Fully connected layers."""
     unimix: float = Field(0.01, ge=0, lt=1)
-    """Share of the uniform distribution in choices."""
+    """Weight of the uniform distribution that is mixed into discrete actions."""
     distribution: Literal["bounded", "tanh_normal"] = "bounded"
-    """Of continuous actions: normal with its mean within bounds, or normal and then pressed through tanh."""
+    """Of continuous actions. ``bounded``: normal with a mean between -1 and 1. ``tanh_normal``: squashed by tanh."""
     min_std: float = Field(0.1, gt=0)
-    """Smallest deviation of continuous actions."""
+    """Smallest standard deviation of continuous actions."""
     max_std: float = Field(1.0, gt=0)
-    """Largest deviation of bounded continuous actions; where that of tanh_normal ones begins."""
+    """Largest standard deviation of ``bounded`` actions, and the initial one of ``tanh_normal`` actions."""
     output_scale: float = Field(0.01, ge=0)
-    """Size of the first outputs: small ones begin with nearly equal chances."""
+    """Scale of the initial output weights. A small one starts with a nearly uniform policy."""
 
 
 class LatentActor(nn.Module):
@@ -61,16 +61,16 @@ class LatentActor(nn.Module):
 
     @in_precision
     def compute(self, features: Features) -> Tensor:
-        """What :meth:`distribution` takes: the network's output (N, ...)."""
+        """The network's outputs (N, ...), which :meth:`distribution` takes."""
         return self.output(self.layers(features))
 
     def distribution(self, output: Tensor) -> Distribution:
-        """What the network's output (N, ...) stands for."""
+        """The distribution with these network outputs (N, ...)."""
         if not self.action.parts:
             return self._distribution(self.action, output)
         columns = zip(self.parts, output.split(self.outputs, -1), strict=True)
-        made = [self._distribution(part, own) for part, own in columns]
-        return Joint(made, [part.size for part in self.parts], [part.width for part in self.parts])
+        distributions = [self._distribution(part, own) for part, own in columns]
+        return Joint(distributions, [part.size for part in self.parts], [part.width for part in self.parts])
 
     def _distribution(self, action: ActionSpec, output: Tensor) -> Distribution:
         if action.kind == "continuous":
@@ -81,15 +81,15 @@ class LatentActor(nn.Module):
         parts = [self._mixed(part) for part in output.split(list(action.classes), -1)]
         return MultiCategorical(torch.cat(parts, -1), action.classes, action.shape)
 
-    def draw_noise(self, rng: np.random.Generator, *leading: int) -> Array:
-        """What :meth:`forward`'s distributions take as noise: normal for numbers, uniform for choices."""
-        drawn = [
+    def sample_noise(self, rng: np.random.Generator, *leading: int) -> Array:
+        """Noise (*leading, size) for samples: normal for continuous actions, uniform for discrete ones."""
+        noise = [
             random_array(rng, *leading, part.size)
             if part.kind == "continuous"
             else rng.random((*leading, part.size), dtype=np.float32)
             for part in self.parts
         ]
-        return drawn[0] if len(drawn) == 1 else np.concatenate(drawn, -1)
+        return noise[0] if len(noise) == 1 else np.concatenate(noise, -1)
 
     def _mixed(self, logits: Tensor) -> Tensor:
         return mix_uniform(logits.unsqueeze(-1), self.config.unimix).squeeze(-1).log() if self.config.unimix else logits
@@ -100,34 +100,32 @@ class LatentActor(nn.Module):
         return Gaussian(mean.tanh().unflatten(-1, shape), std.log().unflatten(-1, shape))
 
     def _tanh_gaussian(self, shape: tuple[int, ...], mean: Tensor, spread: Tensor) -> TanhGaussian:
-        """As in the first Dreamer: means stay within 5, where tanh is flat."""
+        """As in the first Dreamer: means are bounded to 5, beyond which tanh is flat."""
         start = math.log(math.expm1(self.config.max_std))
         std = F.softplus(spread + start) + self.config.min_std
         return TanhGaussian(_MEAN_BOUND * torch.tanh(mean / _MEAN_BOUND), std.log(), shape)
 
 
 class LatentCritic(nn.Module):
-    """A value of features, and a slow copy of it that keeps its targets calm."""
+    """A value head and its target network."""
 
     def __init__(self, config: ScalarHeadConfig, inputs: int) -> None:
         super().__init__()
         self.value = ScalarHead(config, inputs)
-        self.slow = copy.deepcopy(self.value).requires_grad_(False)
+        self.target = copy.deepcopy(self.value).requires_grad_(False)
 
-    def forward(self, features: Features) -> TwoHot | Normal:
+    def forward(self, features: Features) -> ScalarDistribution:
         return self.value(features)
 
     def mean(self, features: Features) -> Tensor:
-        """The expected value (...), without gradient."""
-        with torch.no_grad():
-            return in_parts(lambda part: self.value(part).mean(), features)
+        """Values (...)."""
+        return in_chunks(lambda chunk: self.value(chunk).mean(), features)
 
-    def slow_mean(self, features: Features) -> Tensor:
-        """What the slow copy expects (...), without gradient."""
-        with torch.no_grad():
-            return in_parts(lambda part: self.slow(part).mean(), features)
+    def target_mean(self, features: Features) -> Tensor:
+        """Values (...) of the target network."""
+        return in_chunks(lambda chunk: self.target(chunk).mean(), features)
 
     @torch.no_grad()
-    def follow(self, rate: float) -> None:
-        """Move the slow copy a little towards the value."""
-        torch._foreach_lerp_(list(self.slow.parameters()), list(self.value.parameters()), rate)
+    def update_target(self, rate: float) -> None:
+        """Move the target network towards the value head by a step of its moving average."""
+        torch._foreach_lerp_(list(self.target.parameters()), list(self.value.parameters()), rate)

@@ -1,16 +1,19 @@
-"""DreamerV3: learn a world model from replay and a policy from its dreams.
+"""DreamerV3: learn a world model from replay, and a policy from trajectories imagined with it.
 
-Hafner et al. 2023, "Mastering Diverse Domains through World Models", after the state of its code of 2025: one backward
-pass through model, policy and value; the value is also learnt on replayed rows, and that gradient reaches the model.
+Hafner et al. 2023, "Mastering Diverse Domains through World Models". Equation numbers are those of its second version
+(2024), details those of its code of 2025: one backward pass through model, policy and value; the value is also trained
+on replayed rows, and that gradient reaches the model.
 
-Departures: the learning rate is not 0 at the very first step, choices of the policy get the paper's uniform mix (the
-code leaves it out), while evaluating the policy takes its best action instead of a sample, and the decoder's images
-start at the mean brightness of the first batch instead of at a half (``images_start``).
+Departures: the learning rate is not 0 at the very first step; discrete policies get the paper's uniform mix, which the
+code leaves out; evaluation takes the policy's mode instead of a sample; the image decoder starts at the mean brightness
+of the first batch instead of at one half (``image_bias_init``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -18,54 +21,36 @@ import torch
 from torch import Tensor
 
 from reverie import backend
-from reverie.agents.latent_actor import LatentActor, LatentCritic
-from reverie.algos.dreamer_batch import Part, join, latent_noise, mean_of, prepare, weigh, write_back
-from reverie.algos.dreamer_behaviour import Behaviour
+from reverie.algos.dreamer_agent import DreamerAgent
+from reverie.algos.dreamer_batch import ImaginationNoise, SequenceBatch, latent_noise, prepare, write_back
 from reverie.algos.dreamer_config import DreamerConfig
-from reverie.algos.dreamer_looks import Looks
+from reverie.algos.dreamer_inspect import DreamerInspection
+from reverie.algos.dreamer_state import STORED_LATENTS, check_stored_latents, with_current_names
 from reverie.core import registry
-from reverie.core.errors import ConfigError, RunError
 from reverie.core.reads import Read, Window
 from reverie.core.specs import Specs
-from reverie.core.types import (
-    NOTE,
-    Array,
-    Batch,
-    Carry,
-    Clock,
-    Mode,
-    Row,
-    State,
-    Update,
-    observation_keys,
-    random_array,
-)  # fmt: skip
-from reverie.models.numpy_observer import NumpyObserver, runs_in_numpy
-from reverie.models.rssm import Latent, Observed
-from reverie.models.world_model import WorldModel
-from reverie.nets.distributions import Distribution
-from reverie.nets.laprop import step_together
-from reverie.nets.numpy.blocks import NumpyChain
-from reverie.nets.part_norms import PartNorms
+from reverie.core.types import Batch, Clock, State, Update, is_last
+from reverie.data.rows import transitions
+from reverie.functional.returns import imagined_return, td_lambda_return
+from reverie.models.latent import Latent, Posterior, Trajectory
+from reverie.nets.joint import Loss, minimise_jointly
+from reverie.nets.layers import frozen
+from reverie.nets.module_norms import ModuleNorms
 from reverie.nets.scaling import NoScale
-
-STORED_LATENTS = 2
-"""The form of latents in carries and replay. In form 1 the first class was 0, which also stood for none."""
+from reverie.nets.two_hot import ScalarDistribution
 
 
-class Told(NamedTuple):
-    """What a look at some rows tells: losses per row or step of a dream, and means to watch."""
+class Estimates(NamedTuple):
+    """Predictions along imagined trajectories, and the returns that follow from them. No gradient."""
 
-    observed: Observed
-    losses: dict[str, Tensor]
-    metrics: dict[str, Tensor]
-
-
-Look = Callable[[Part], Told]
+    rewards: Tensor  # (H, N): for the state that each step leads to
+    continues: Tensor  # (H + 1, N): discount included
+    values: Tensor  # (H + 1, N)
+    returns: Tensor  # (H, N)
 
 
-class Dreamer(Looks):
-    """An agent for all observations, and for discrete, multi-discrete, bounded continuous and mixed actions."""
+class Dreamer(DreamerAgent, DreamerInspection):
+    """For all observations, and for discrete, multi-discrete, bounded continuous and mixed actions."""
 
     Config = DreamerConfig
     hooks = ("update", "update_world_model", "update_controller")
@@ -74,197 +59,207 @@ class Dreamer(Looks):
     uses_bfloat16 = True
 
     def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
-        _check_actions(specs)
-        self.config = config
-        self.specs = specs
-        with backend.seeded(rng):
-            model = registry.load("model", config.model.kind)(config.model, specs)
-            self.model: WorldModel = model.to(backend.device())
-            self.actor = LatentActor(config.actor, model.features, specs.action).to(backend.device())
-            self.critic = LatentCritic(config.critic, model.features).to(backend.device())
-        scale = registry.load("return_scale", config.return_scale.kind)
-        self.return_scale = scale(config.return_scale).to(backend.device())
+        super().__init__(config, specs, rng)
+        return_scale = registry.load("return_scale", config.return_scale.kind)
+        self.return_scale = return_scale(config.return_scale).to(backend.device())
         optimizer = registry.load("optimizer", config.optimizer.kind)
         self.model_optimizer = optimizer(config.optimizer, self.model.parameters())
         behaviour = [*self.actor.parameters(), *self.critic.value.parameters()]
         self.behaviour_optimizer = optimizer(config.optimizer, behaviour)
-        self.observer = NumpyObserver(self.model) if runs_in_numpy(self.model) else None
-        self.actor_layers = NumpyChain(*self.actor.layers, self.actor.output) if self.observer else None
-        names = ("encoder", "rssm", "decoder", "reward", "continuation")
-        self.model_parts = PartNorms({name: getattr(model, name) for name in names})
-        self.behaviour_parts = PartNorms({"actor": self.actor, "critic": self.critic.value})
+        self.use_numpy_engine()
+        modules = ("encoder", "rssm", "decoder", "reward", "continuation")
+        self.module_norms = {
+            "model": ModuleNorms({name: getattr(self.model, name) for name in modules}),
+            "behaviour": ModuleNorms({"actor": self.actor, "critic": self.critic.value}),
+        }
 
     @property
     def reads(self) -> dict[str, Read]:
         return dict.fromkeys(self.hooks, Window(self.config.batch_size, self.config.batch_length, context=1))
 
-    @staticmethod
-    def extras_of(config: DreamerConfig) -> Row:
-        rssm = config.model.rssm
-        stoch = np.zeros((1, rssm.stoch), np.uint8 if rssm.latents == "categorical" else np.float32)
-        return {f"{NOTE}deter": np.zeros((1, rssm.deter), np.float32), f"{NOTE}stoch": stoch}
-
-    @property
-    def behaviour(self) -> Behaviour:
-        """Policy and value with the settings of this moment: phases may change them."""
-        return Behaviour(self.config, self.model, self.actor, self.critic, self.return_scale)
-
-    # ---------------------------------------------------------------- acting
-
-    def initial_carry(self, num_envs: int) -> Carry:
-        return self._pack(self.model.initial(num_envs))
-
-    @torch.inference_mode()
-    def act(
-        self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
-    ) -> tuple[Array, Carry, Row]:
-        policy, after = self._look(now, carry, rng)
-        noise = self.behaviour.action_noise(rng, len(now["is_first"]))
-        action = policy.mode() if mode is Mode.EVALUATE else self._explore(policy.sample(noise), rng)
-        return action.cpu().numpy(), after, {f"{NOTE}{key}": value for key, value in after.items()}
-
-    def _look(self, now: Row, carry: Carry, rng: np.random.Generator) -> tuple[Distribution, Carry]:
-        """What the policy makes of the arriving rows, and the latent to carry on with."""
-        count = len(now["is_first"])
-        if self.observer is not None:
-            seen = self.observer(now, carry, self.model.rssm.draw_noise(rng, count))
-            output = torch.from_numpy(self.actor_layers(seen.features))
-            return self.actor.distribution(output), {"deter": seen.deter, "stoch": seen.stoch}
-        keys = (*observation_keys(now), "previous_action", "is_first")
-        rows = backend.to_tensors({key: now[key][:, None] for key in keys})
-        before = self.model.rssm.unpack(backend.to_tensors(carry))
-        latent = self.model.observe(before, rows, latent_noise(self.model, rng, count, 1)).latent
-        return self.actor(latent.features[:, 0]), self._pack(Latent(latent.deter[:, 0], latent.stoch[:, 0]))
-
-    def _explore(self, action: Tensor, rng: np.random.Generator) -> Tensor:
-        """Continuous actions with some noise, if it is wanted."""
-        if not self.config.explore_noise or self.specs.action.kind != "continuous":
-            return action
-        noise = torch.as_tensor(random_array(rng, *action.shape), device=backend.device())
-        return (action + self.config.explore_noise * noise).clamp(-1, 1)
-
-    def _pack(self, latent: Latent) -> Row:
-        """A latent as it is stored."""
-        return self.model.rssm.pack(latent)
-
-    # ---------------------------------------------------------------- learning
+    # ---------------------------------------------------------------- updates
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """Model, policy and value in one backward pass, on rows (B, T + 1) of which the first gives the context."""
-        surprise: list[Tensor] = []
-
-        def look(part: Part) -> Told:
-            observed, losses = self._judge_model(part, surprise)  # first: it decides in which order gradients add up
-            behaviour, metrics = self.behaviour.losses(observed.latent, part)
-            return Told(observed, losses | behaviour, metrics)
-
-        parts = self._cut(batch, rng)
-        self._take_in_returns(parts)
-        observed, metrics = self._learn(parts, look, ("model", "behaviour"), clock)
-        self._follow()
-        return Update(metrics, write_back=write_back(batch, observed, self.model, surprise))
+        """One gradient step of world model, policy and value, on rows (B, T + 1); the first row is context."""
+        return self._update(batch, clock, rng, ("model", "behaviour"))
 
     def update_world_model(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """The model alone, for phases."""
-        surprise: list[Tensor] = []
-
-        def look(part: Part) -> Told:
-            return Told(*self._judge_model(part, surprise), {})
-
-        observed, metrics = self._learn(self._cut(batch, rng, dreams=False), look, ("model",), clock)
-        return Update(metrics, write_back=write_back(batch, observed, self.model, surprise))
+        """One gradient step of the world model alone."""
+        return self._update(batch, clock, rng, ("model",))
 
     def update_controller(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
-        """Policy and value alone, for phases; the model stands still."""
+        """One gradient step of policy and value alone."""
+        return self._update(batch, clock, rng, ("behaviour",))
 
-        def look(part: Part) -> Told:
-            with torch.no_grad():
-                observed = self._observe(part)
-            return Told(observed, *self.behaviour.losses(observed.latent, part))
+    def _update(self, batch: Batch, clock: Clock, rng: np.random.Generator, names: tuple[str, ...]) -> Update:
+        """One step of the named optimisers on :meth:`loss`."""
+        config, microbatches = self.config, self.make_sequences(batch, rng, names).split()
+        if "model" in names and self.model_optimizer.steps == 0 and config.image_bias_init == "mean":
+            self.model.decoder.start_at_mean([microbatch.rows for microbatch in microbatches])
+        if "behaviour" in names:
+            self._update_return_scale(microbatches)
+        optimizers = {name: getattr(self, f"{name}_optimizer") for name in names}
+        rates = {"model": config.learning_rate, "behaviour": config.behaviour_learning_rate or config.learning_rate}
+        rates = {name: rates[name].at(clock) for name in names}
+        norms = reduce(or_, (self.module_norms[name] for name in names))
+        result = minimise_jointly(optimizers, self.loss, microbatches, rates, config.max_grad_norm, norms)
+        if "behaviour" in names and self.behaviour_optimizer.steps % config.target_every == 0:
+            self.critic.update_target(config.target_rate)
+        if "model" not in names:
+            return Update(result.metrics)
+        latent, params = Latent(result.aux["deter"], result.aux["stoch"]), result.aux["params"]
+        if microbatches[0].is_padded:
+            params = params[result.aux["weights"] > 0][None]
+        written = write_back(batch, latent, self.model, result.aux["model_error"])
+        return Update(result.metrics | self.model.rssm.usage(params), write_back=written)
 
-        parts = self._cut(batch, rng)
-        self._take_in_returns(parts)
-        _, metrics = self._learn(parts, look, ("behaviour",), clock)
-        self._follow()
-        return Update(metrics)
-
-    def _cut(self, batch: Batch, rng: np.random.Generator, dreams: bool = True) -> list[Part]:
-        """The batch in as many parts as the backend wants; what is drawn does not depend on their number."""
-        start, rows = prepare(batch, self.model, self.config)
+    def make_sequences(self, batch: Batch, rng: np.random.Generator, names: tuple[str, ...]) -> SequenceBatch:
+        """The batch on the device, with the noise that the losses of the named optimisers need."""
+        context, rows = prepare(batch, self.model, self.config)
         count, length = rows["is_first"].shape
-        noise = latent_noise(self.model, rng, count, length)
-        drawn = self.behaviour.draw_noise(rng, self.config.imagine_steps, count * length) if dreams else None
-        return Part(start, rows, noise, drawn).cut()
-
-    def _observe(self, part: Part) -> Observed:
-        return self.model.observe(part.start, part.rows, part.noise)
-
-    def _judge_model(self, part: Part, surprise: list[Tensor]) -> tuple[Observed, dict[str, Tensor]]:
-        """What the model observes, and its losses per row; all of them together (B, T) are added to ``surprise``."""
-        observed = self._observe(part)
-        losses, weights = self.model_losses(observed, part.rows), self.config.loss_weights
-        surprise.append(torch.stack([getattr(weights, name) * loss.detach() for name, loss in losses.items()]).sum(0))
-        return observed, weigh(losses, part.rows)
+        noise, imagination = latent_noise(self.model, rng, count, length), None
+        if "behaviour" in names:
+            imagination = self.imagination_noise(rng, self.config.imagine_steps, count * length)
+        return SequenceBatch(context, rows, noise, imagination, trains_model="model" in names)
 
     @torch.no_grad()
-    def _take_in_returns(self, parts: Sequence[Part]) -> None:
-        """Show the scale of returns those of all parts, before any part learns from them.
+    def _update_return_scale(self, microbatches: Sequence[SequenceBatch]) -> None:
+        """Update the return normaliser with all microbatches before any of them computes its loss.
 
-        Of a batch in one piece it learns on the way. With more this takes another look at each, without gradients.
+        This observes and imagines everything once more. A batch in one piece updates the normaliser in its loss.
         """
-        if len(parts) == 1 or isinstance(self.return_scale, NoScale):
-            return
-        returns = [self.behaviour.returns(self._observe(part).latent, part) for part in parts]
-        self.return_scale.update(torch.cat(returns, 1))
+        if len(microbatches) > 1 and not isinstance(self.return_scale, NoScale):
+            returns = [batch.drop_padding(self.imagined_returns(batch)) for batch in microbatches]
+            self.return_scale.update(torch.cat(returns, 1))
 
-    def _learn(
-        self, parts: Sequence[Part], look: Look, names: Sequence[str], clock: Clock
-    ) -> tuple[Observed, dict[str, Tensor]]:
-        """One step of the named optimisers on what all parts tell; what was observed, and the metrics."""
-        seen: list[Observed] = []
-        reports: list[dict[str, Tensor]] = []
+    # ---------------------------------------------------------------- objective
 
-        def losses() -> Iterator[Tensor]:
-            for part in parts:
-                told = look(part)
-                seen.append(told.observed.detach())
-                reports.append(_report(told))
-                yield part.share * self._total(told.losses)
+    def loss(self, batch: SequenceBatch) -> Loss:
+        """The whole objective, on B sequences of T rows and on H imagined steps from each of their N = B * T rows."""
+        config, losses, metrics, aux = self.config, {}, {}, {}
+        # World model: losses (B, T), Eq. 2 and 3
+        with torch.set_grad_enabled(batch.trains_model):
+            post = self.model.observe(batch.context, batch.rows, batch.noise)
+        if batch.trains_model:
+            losses = self.model_losses(post, batch.rows)
+            aux = {**post.latent.detach()._asdict(), "params": post.params.detach(), "weights": batch.weights,
+                   "model_error": self._weigh(losses).detach()}  # fmt: skip
+            losses = {name: loss * batch.weights for name, loss in losses.items()}
+        if batch.imagination is None:
+            return self._combine(batch, losses, metrics, aux)
+        # Imagination: features (H + 1, N, F), rewards and returns (H, N), continues and values (H + 1, N), Eq. 5
+        imagined, reparameterised_returns = self.imagine_to_learn(post.latent.detach().flatten(), batch.imagination)
+        value_dist = self.critic(imagined.features[:-1])
+        rewards, continues, values, returns = self.estimate(imagined, value_dist)
+        if batch.fraction == 1:
+            self.return_scale.update(batch.drop_padding(returns))  # Eq. 7
+        with torch.no_grad():
+            _, scale = self.return_scale()
+            advantages = (returns - values[:-1]) / scale
+            row_weights = batch.weights.flatten()
+            weights = continues.cumprod(0)[:-1] * row_weights
+            target_values = self.critic.target_mean(imagined.features[:-1])
+        # Policy and value: losses (H, N), Eq. 6 and 5
+        policy = self.actor.distribution(imagined.outputs)
+        log_probs = policy.log_prob(imagined.actions.flatten(0, 1)).view_as(advantages)
+        entropy = policy.entropy().view_as(advantages)
+        objective = log_probs * advantages
+        if reparameterised_returns is not None:
+            objective = torch.lerp(objective, reparameterised_returns / scale, self.reparameterised_weight)
+        losses["policy"] = -weights * (objective + config.entropy_weight * entropy)
+        losses["value"] = weights * self.value_loss(value_dist, returns, target_values)
+        # Value on replayed rows: (B, T - 1), bootstrapped with imagined returns
+        if config.loss_weights.replay_value:
+            bootstrap = returns[0].view(batch.rows["is_first"].shape)
+            losses["replay_value"] = self.replay_value_loss(post.latent.features, batch.rows, bootstrap)
+        metrics = {
+            "entropy": entropy, "advantage_magnitude": advantages.abs(), "imagined_reward": rewards,
+            "imagined_continuation": continues, "imagined_value": values, "imagined_return": returns,
+        }  # fmt: skip
+        metrics = {name: (value * row_weights).mean() for name, value in metrics.items()}
+        return self._combine(batch, losses, metrics | {"return_scale": scale}, aux)
 
-        if "model" in names and self.model_optimizer.steps == 0 and self.config.images_start == "mean":
-            self.model.decoder.start_at_mean([part.rows for part in parts])
-        optimizers = [getattr(self, f"{name}_optimizer") for name in names]
-        watched = sum((getattr(self, f"{name}_parts") for name in names), PartNorms({}))
-        rates = [self._rate(name, clock) for name in names]
-        norms, found = step_together(optimizers, losses(), rates, watched, self.config.max_grad_norm)
-        metrics, observed = mean_of(reports, [part.share for part in parts]), join(seen)
-        if "model" in names:
-            metrics |= self.model.watch(_counted(observed, parts))
-        grad_norms = {f"{name}_grad_norm": norm for name, norm in zip(names, norms, strict=True)}
-        return observed, metrics | found | grad_norms
+    def model_losses(self, post: Posterior, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Losses of the world model per row (B, T)."""
+        return self.model.losses(post, rows, self.config.discount, self.config.free_nats)
 
-    def _rate(self, name: str, clock: Clock) -> float:
-        """Step size of the model, or of policy and value."""
-        own = self.config.behaviour_learning_rate if name == "behaviour" else None
-        return (own or self.config.learning_rate).at(clock)
+    def value_loss(self, value_dist: ScalarDistribution, returns: Tensor, target_values: Tensor) -> Tensor:
+        """Loss (...) of values against returns, and against the target critic, which regularises them."""
+        return_loss, target_loss = value_dist.loss(returns, target_values)
+        return return_loss + self.config.target_regulariser * target_loss
 
-    def _follow(self) -> None:
-        """Let the slow value follow, if it is time to."""
-        if self.behaviour_optimizer.steps % self.config.slow_every == 0:
-            self.critic.follow(self.config.slow_rate)
+    def replay_value_loss(self, features: Tensor, rows: Mapping[str, Tensor], bootstrap: Tensor) -> Tensor:
+        """Value loss (B, T - 1) on replayed rows; ``bootstrap`` (B, T) are the returns imagined from each row."""
+        now, then, weight = transitions({**rows, "features": features, "bootstrap": bootstrap})
+        returns = td_lambda_return(
+            then["reward"], then["bootstrap"], then["terminated"], is_last(then), weight, self.config.discount,
+            self.config.gae_lambda,
+        )  # fmt: skip
+        if "weight" in rows:
+            weight = weight * now["weight"]
+        features = now["features"] if self.config.replay_value_gradient else now["features"].detach()
+        with torch.no_grad():
+            target_values = self.critic.target_mean(features)
+        return weight * self.value_loss(self.critic(features), returns, target_values)
 
-    def _total(self, losses: dict[str, Tensor]) -> Tensor:
+    def _weigh(self, losses: Mapping[str, Tensor]) -> Tensor:
+        """The weighted sum of losses of equal shape."""
         weights = self.config.loss_weights
-        return torch.stack([getattr(weights, name) * loss.mean() for name, loss in losses.items()]).sum()
+        return torch.stack([getattr(weights, name) * loss for name, loss in losses.items()]).sum(0)
 
-    # ---------------------------------------------------------------- memory
+    def _combine(
+        self,
+        batch: SequenceBatch,
+        losses: Mapping[str, Tensor],
+        metrics: Mapping[str, Tensor],
+        aux: Mapping[str, Tensor],
+    ) -> Loss:
+        """Totals and metrics in proportion to the microbatch, so that they add up to those of the batch."""
+        means = {name: loss.mean() for name, loss in losses.items()}
+        metrics = {f"loss_{name}": mean for name, mean in means.items()} | dict(metrics)
+        total = batch.fraction * self._weigh(means)
+        return Loss(total, {name: batch.fraction * value.detach() for name, value in metrics.items()}, aux)
 
-    def policy_state(self) -> State:
-        return {"model": backend.module_state(self.model), "actor": backend.module_state(self.actor)}
+    # ---------------------------------------------------------------- imagination
 
-    def load_policy_state(self, state: State) -> None:
-        backend.load_module_state(self.model, state["model"])
-        backend.load_module_state(self.actor, state["actor"])
+    @property
+    def reparameterised_weight(self) -> float:
+        weight = self.config.reparameterised_weight
+        return float(self.specs.action.kind == "continuous") if weight == "auto" else weight
+
+    def imagine_to_learn(self, latent: Latent, noise: ImaginationNoise) -> tuple[Trajectory, Tensor | None]:
+        """Imagined trajectories with the actor's outputs; their returns (H, N) with gradient if the policy needs it."""
+        if not self.reparameterised_weight:
+            return self.model.imagine(latent, self.sampling_policy(noise.action), noise.latent), None
+        with frozen(self.model, self.critic):  # gradients flow through both and train only the actor
+            policy = self.reparameterised_policy(noise.action)
+            imagined = self.model.imagine_with_gradient(latent, policy, noise.latent)
+            reward, continuation = self.model.predict(imagined.features[1:])
+            critic = self.critic.target_mean if self.config.bootstrap_from_target else self.critic.mean
+            values = critic(imagined.features[1:])
+            returns = imagined_return(reward.T, values.T, continuation.T, self.config.gae_lambda)
+        return imagined._replace(features=imagined.features.detach()), returns.T
+
+    @torch.no_grad()
+    def estimate(self, imagined: Trajectory, value_dist: ScalarDistribution) -> Estimates:
+        """Rewards, continuation, values and lambda-returns. ``value_dist`` is that of all features but the last."""
+        features = imagined.features
+        if self.config.bootstrap_from_target:
+            values = self.critic.target_mean(features)
+        else:
+            values = torch.cat([value_dist.mean(), self.critic.mean(features[-1:])])
+        rewards, continues = self.model.predict_reward(features[1:]), self.model.predict_continuation(features)
+        returns = imagined_return(rewards.T, values[1:].T, continues[1:].T, self.config.gae_lambda).T
+        return Estimates(rewards, continues, values, returns)
+
+    @torch.no_grad()
+    def imagined_returns(self, batch: SequenceBatch) -> Tensor:
+        """The returns (H, N) that :meth:`loss` uses."""
+        post = self.model.observe(batch.context, batch.rows, batch.noise)
+        imagined, _ = self.imagine_to_learn(post.latent.flatten(), batch.imagination)
+        return self.estimate(imagined, self.critic(imagined.features[:-1])).returns
+
+    # ---------------------------------------------------------------- state
 
     def state(self) -> State:
         return {
@@ -277,36 +272,10 @@ class Dreamer(Looks):
         }
 
     def load_state(self, state: State) -> None:
-        if self.config.model.rssm.latents == "categorical" and state.get("stored_latents", 1) != STORED_LATENTS:
-            raise RunError(
-                "The checkpoint keeps latents in replay in another form, in which they would be read as other ones.",
-                "Start a new run with --init-from, which takes over the weights of this one.",
-            )
+        if self.config.model.rssm.latents == "categorical":
+            check_stored_latents(state)
         self.load_policy_state(state)
-        backend.load_module_state(self.critic, state["critic"])
+        backend.load_module_state(self.critic, with_current_names(state["critic"]))
         backend.load_module_state(self.return_scale, state["return_scale"])
         self.model_optimizer.load_state(state["model_optimizer"])
         self.behaviour_optimizer.load_state(state["behaviour_optimizer"])
-
-
-def _counted(observed: Observed, parts: Sequence[Part]) -> Observed:
-    """What was observed in rows that count: all of it, or one sequence of the rest."""
-    if "weight" not in parts[0].rows:
-        return observed
-    counts = torch.cat([part.rows["weight"] for part in parts]) > 0
-    latent, posterior = observed
-    return Observed(Latent(*(values[counts][None] for values in latent)), posterior[counts][None])
-
-
-def _report(told: Told) -> dict[str, Tensor]:
-    """Means of the losses beside the other numbers."""
-    means = {f"loss_{name}": loss.detach().mean() for name, loss in told.losses.items()}
-    return {**means, **{name: value.detach() for name, value in told.metrics.items()}}
-
-
-def _check_actions(specs: Specs) -> None:
-    if any(part.kind == "continuous" and not part.is_scaled for part in specs.action.parts or (specs.action,)):
-        raise ConfigError(
-            "Dreamer needs bounded actions; this env's bounds are infinite.",
-            "Wrap the env with gymnasium.wrappers.RescaleAction, or try ppo.",
-        )

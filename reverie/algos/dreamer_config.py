@@ -1,4 +1,4 @@
-"""What can be set about Dreamer. Defaults are DreamerV3's; its forms v1 and v2 are presets."""
+"""Settings of Dreamer. Defaults are those of DreamerV3; the presets ``dreamer_v1`` and ``dreamer_v2`` change them."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from pydantic import Field
 from reverie.agents.latent_actor import ActorConfig
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.core.schedule import Rate, constant
-from reverie.models.world_model import WorldModel
+from reverie.models.world_model import RSSMWorldModel
 from reverie.nets.laprop import LaProp
 from reverie.nets.scaling import PercentileScale
 from reverie.nets.two_hot import ScalarHeadConfig
 
 
 class LossWeights(Config):
-    """How much each loss counts."""
+    """Weights of the losses."""
 
     reconstruction: float = 1.0
-    """Of the observations."""
+    """Reconstruction of observations."""
     reward: float = 1.0
-    """Of the rewards."""
+    """Prediction of rewards."""
     continuation: float = 1.0
-    """Of whether episodes go on."""
+    """Prediction of whether the episode goes on."""
     dynamics: float = 1.0
-    """Pulls the prior to the posterior."""
+    """KL divergence that trains the prior."""
     representation: float = 0.1
-    """Pulls the posterior to the prior."""
+    """KL divergence that trains the posterior."""
     policy: float = 1.0
-    """Of the policy, in dreams."""
+    """Policy loss on imagined trajectories."""
     value: float = 1.0
-    """Of the value, in dreams."""
+    """Value loss on imagined trajectories."""
     replay_value: float = 0.3
-    """Of the value, on replayed rows."""
+    """Value loss on replayed rows."""
 
 
 class CriticConfig(ScalarHeadConfig):
-    """The value's network."""
+    """The network of the value."""
 
     layers: int = Field(3, ge=0)
     """Fully connected layers."""
@@ -50,58 +50,57 @@ class DreamerConfig(ComponentConfig):
 
     kind: str = "dreamer"
     learning_rate: Rate = constant(4e-5)
-    """Step size of the optimiser, for all parts."""
+    """Learning rate of world model, policy and value."""
     behaviour_learning_rate: Rate | None = None
-    """Another step size for policy and value."""
+    """Learning rate of policy and value, if it differs."""
     max_grad_norm: float | None = Field(None, gt=0)
-    """Bound of the gradient of the model, and of that of policy and value; the optimiser may clip besides."""
+    """Largest norm of the gradient of the model, and of that of policy and value. The optimiser may clip as well."""
     batch_size: int = Field(16, ge=1)
-    """Stretches of rows per update."""
+    """Sequences per update."""
     batch_length: int = Field(64, ge=2)
-    """Rows of each stretch."""
+    """Rows of each sequence."""
     replay_context: bool = True
-    """Start stretches from the latent that was stored with the row before them, instead of from nothing."""
+    """Start sequences from the latent stored with the row before them, instead of from the initial latent."""
     horizon: int = Field(333, ge=1)
-    """Steps that matter: the discount is 1 - 1 / horizon."""
+    """Effective horizon in steps: the discount is 1 - 1 / horizon."""
     gae_lambda: float = Field(0.95, ge=0, le=1)
-    """How far returns lean on rewards instead of values."""
+    """Lambda of the lambda-returns: 1 uses rewards only, 0 bootstraps after one step."""
     imagine_steps: int = Field(15, ge=1)
-    """Length of the dreams that begin at every replayed row."""
+    """Length of the trajectories imagined from every replayed row."""
     entropy_weight: float = Field(3e-4, ge=0)
-    """How much the policy is rewarded for staying open."""
-    dynamics_share: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = 0.0
-    """How the policy learns: 0 makes actions with good returns more likely (reinforce), 1 follows the slope of the
-    returns back through the dream (dynamics), anything between mixes both; auto is 1 if all actions are continuous,
-    else 0."""
-    explore_noise: float = Field(0.0, ge=0)
-    """Deviation of the noise added to continuous actions while collecting; mixed actions get none."""
+    """Weight of the policy's entropy in its objective."""
+    reparameterised_weight: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = 0.0
+    """How much of the policy gradient goes through the dynamics. 0: REINFORCE. 1: gradients of the imagined returns, by
+    reparameterisation. Values in between mix both. ``auto``: 1 if all actions are continuous, else 0."""
+    exploration_noise: float = Field(0.0, ge=0)
+    """Standard deviation of the noise added to continuous actions while collecting. Mixed actions get none."""
     reward_transform: Literal["none", "tanh"] = "none"
-    """What is done to rewards before anything learns from them."""
+    """Transform of rewards before training; ``tanh`` squashes them."""
     free_nats: float = Field(1.0, ge=0)
-    """Divergence between prior and posterior that costs nothing."""
-    images_start: Literal["mean", "half"] = "mean"
-    """What the untrained decoder shows: the mean brightness of the images in the first batch, or half brightness as in
-    the reference, where dark or bright images make latents settle on one class before they tell anything."""
-    slow_rate: float = Field(0.02, gt=0, le=1)
-    """How far the slow value moves towards the value with every update."""
-    slow_every: int = Field(1, ge=1)
-    """Updates between two moves of the slow value."""
-    slow_weight: float = Field(1.0, ge=0)
-    """How much the value is held to its slow copy."""
-    slow_targets: bool = False
-    """Take the values that returns lean on from the slow copy."""
+    """KL divergence between posterior and prior below which its loss has no gradient."""
+    image_bias_init: Literal["mean", "half"] = "mean"
+    """Initial bias of the image decoder: mean brightness of the first batch, or half brightness as in the reference.
+    With ``half``, dark or bright images can make latents settle on one class before they carry any information."""
+    target_rate: float = Field(0.02, gt=0, le=1)
+    """Step of the target critic's moving average."""
+    target_every: int = Field(1, ge=1)
+    """Updates between two steps of the target critic."""
+    target_regulariser: float = Field(1.0, ge=0)
+    """Weight of the loss that keeps values close to those of the target critic."""
+    bootstrap_from_target: bool = False
+    """Compute returns and advantages with the values of the target critic."""
     replay_value_gradient: bool = True
-    """Let the value's error on replayed rows teach the model too."""
+    """Let the value loss on replayed rows train the world model as well."""
     loss_weights: LossWeights = LossWeights()
-    """How much each loss counts."""
-    model: Annotated[ComponentConfig, Component("model")] = WorldModel.Config()
+    """Weights of the losses."""
+    model: Annotated[ComponentConfig, Component("model")] = RSSMWorldModel.Config()
     """The world model."""
     actor: ActorConfig = ActorConfig()
-    """The policy's network."""
+    """The network of the policy."""
     critic: CriticConfig = CriticConfig()
-    """The value's network."""
+    """The network of the value."""
     return_scale: Annotated[ComponentConfig, Component("return_scale")] = PercentileScale.Config()
-    """How returns are brought to one scale: percentile, deviation or none."""
+    """Normaliser of returns: percentile, deviation or none."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = LaProp.Config()
     """The optimiser."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from reverie.config.schema import SCHEMA_VERSION
 from reverie.config.tree import Path, Tree, get, join_path, put, split_path
@@ -75,5 +75,34 @@ def _from_3(tree: Tree) -> list[str]:
     return []
 
 
-MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1, 2: _from_2, 3: _from_3}
+_DREAMER_KEYS = {
+    "slow_rate": "target_rate",
+    "slow_every": "target_every",
+    "slow_weight": "target_regulariser",
+    "slow_targets": "bootstrap_from_target",
+    "dynamics_share": "reparameterised_weight",
+    "explore_noise": "exploration_noise",
+    "images_start": "image_bias_init",
+}
+
+
+def _from_4(tree: Tree) -> list[str]:
+    """Version 4 had other names for some settings of Dreamer, also in the overrides of phases."""
+    keys = {f"algorithm.{old}": f"algorithm.{new}" for old, new in _DREAMER_KEYS.items()}
+    notes = [note for old, new in keys.items() for note in rename(tree, old, new)]
+    for phase in _all_phases(tree.get("phases")):
+        if isinstance(phase.get("overrides"), dict):
+            phase["overrides"] = {keys.get(key, key): value for key, value in phase["overrides"].items()}
+    return notes
+
+
+def _all_phases(phases: object) -> Iterator[Tree]:
+    """Phases and their inner phases."""
+    for phase in phases if isinstance(phases, list) else ():
+        if isinstance(phase, dict):
+            yield phase
+            yield from _all_phases(phase.get("phases"))
+
+
+MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}
 """From which version each function leads to the next."""

@@ -124,13 +124,13 @@ NAMES: dict[str, dict[str, Meaning]] = {
     },
     "tau": {
         **_same("algorithm.target_rate", "dqn", "sac"),
-        "dreamer": Ours("algorithm.slow_rate"),
+        "dreamer": Ours("algorithm.target_rate"),
         "ppo": Without("it has no target network"),
     },
     "target_update_interval": {
         "dqn": Ours("algorithm.target_every", "target_every"),
         "sac": Without("its target critics move a little with every update: algorithm.target_rate (tau)"),
-        "dreamer": Ours("algorithm.slow_every"),
+        "dreamer": Ours("algorithm.target_every"),
         "ppo": Without("it has no target network"),
     },
     **{

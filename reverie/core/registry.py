@@ -58,7 +58,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "wandb": "reverie.log.wandb.WandbSink",
     },
     "model": {
-        "rssm": "reverie.models.world_model.WorldModel",
+        "rssm": "reverie.models.world_model.RSSMWorldModel",
     },
     "network": {
         "auto": "reverie.nets.encoders.AutoNetwork",

@@ -1,9 +1,9 @@
-"""Vectors of categorical variables as latents: sampling with gradients, and how far two of them are apart.
+"""Vectors of categorical latent variables: sampling, straight-through gradients, KL divergence.
 
-Probabilities have the shape (..., K, S): S variables of K classes. Classes come first because there are few of them:
-softmax over the last axis took 16 times as long with 4 classes and 32 variables.
+Probabilities have the shape (..., K, S): S variables of K classes. The classes come first because softmax over a short
+last axis is slow: 16 times as long with 4 classes and 32 variables.
 
-Hafner et al. 2021, "Mastering Atari with Discrete World Models", and 2023 for the uniform mix and free nats.
+Hafner et al. 2021, "Mastering Atari with Discrete World Models"; 2023 for the uniform mix and free nats.
 """
 
 from __future__ import annotations
@@ -12,56 +12,57 @@ import torch
 from torch import Tensor
 
 
-def mix_uniform(logits: Tensor, share: float) -> Tensor:
-    """Probabilities that are never 0: ``share`` of them is uniform, so that no divergence blows up."""
-    return logits.softmax(-2) * (1 - share) + share / logits.shape[-2]
+def mix_uniform(logits: Tensor, unimix: float) -> Tensor:
+    """Softmax mixed with ``unimix`` of the uniform distribution: no probability is 0, so KL divergences are finite."""
+    return logits.softmax(-2) * (1 - unimix) + unimix / logits.shape[-2]
 
 
-def log_mix_uniform(logits: Tensor, share: float) -> Tensor:
-    """Logarithms of :func:`mix_uniform`; without a mix they stay right where the probabilities would round to 0."""
-    return mix_uniform(logits, share).log() if share else logits.log_softmax(-2)
+def log_mix_uniform(logits: Tensor, unimix: float) -> Tensor:
+    """Logarithm of :func:`mix_uniform`. With ``unimix`` 0 it is accurate where probabilities round to 0."""
+    return mix_uniform(logits, unimix).log() if unimix else logits.log_softmax(-2)
 
 
-def draw_one_hot(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Samples (..., K, S) for numbers (..., S) from [0, 1), by the inverse of the distribution function.
+def sample_one_hot(probs: Tensor, uniform: Tensor) -> Tensor:
+    """One-hot samples (..., K, S) for uniform noise (..., S) in [0, 1), by inverting the cumulative distribution.
 
-    A class is drawn where the noise is at or above its lower edge but not its upper one.
+    The sampled class is the one with lower edge <= noise < upper edge.
     """
-    *leading, classes, variables = probability.shape
-    is_above = probability.new_zeros(*leading, classes + 1, variables)
+    *leading, classes, variables = probs.shape
+    is_above = probs.new_zeros(*leading, classes + 1, variables)
     is_above[..., 0, :] = 1
-    torch.le(_upper_edges(probability[..., :-1, :]), uniform.unsqueeze(-2), out=is_above[..., 1:-1, :])
+    torch.le(_upper_edges(probs[..., :-1, :]), uniform.unsqueeze(-2), out=is_above[..., 1:-1, :])
     return is_above[..., :-1, :] - is_above[..., 1:, :]
 
 
-def _upper_edges(probability: Tensor) -> Tensor:
-    """Running sums over the classes. On CUDA torch has no cumsum of floats that is the same every time."""
-    if not probability.is_cuda:
-        return probability.cumsum(-2)
-    classes = probability.shape[-2]
-    return torch.ones(classes, classes, device=probability.device).tril() @ probability
+def _upper_edges(probs: Tensor) -> Tensor:
+    """Cumulative sums over the classes. On CUDA as a matmul, because torch's cumsum is not deterministic there."""
+    if not probs.is_cuda:
+        return probs.cumsum(-2)
+    classes = probs.shape[-2]
+    return torch.ones(classes, classes, device=probs.device).tril() @ probs
 
 
 def one_hot(index: Tensor, classes: int) -> Tensor:
-    """Indices (..., S) as (..., K, S) with a 1 at the class of each; zeros for one that is no class."""
+    """Indices (..., S) to one-hot vectors (..., K, S). An index outside the classes gives zeros."""
     return (index.unsqueeze(-2) == torch.arange(classes, device=index.device).unsqueeze(-1)).float()
 
 
-def straight_through(sample: Tensor, probability: Tensor) -> Tensor:
-    """The sample as it is, with the gradient of the probabilities."""
-    return sample + (probability - probability.detach())
+def straight_through(sample: Tensor, probs: Tensor) -> Tensor:
+    """The sample with the gradient of the probabilities."""
+    return sample + (probs - probs.detach())
 
 
-def entropy(probability: Tensor) -> Tensor:
+def entropy(probs: Tensor) -> Tensor:
     """Entropy in nats (...), summed over the variables."""
-    return -(probability * _finite_log(probability)).sum((-2, -1))
+    return -(probs * _finite_log(probs)).sum((-2, -1))
 
 
-def split_divergence(posterior: Tensor, log_prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
-    """Kullback-Leibler divergence in nats (...), summed over the variables: once to pull the prior, once the posterior.
+def kl_losses(posterior: Tensor, log_prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
+    """KL(posterior, prior) in nats (...), summed over the variables, twice: Hafner et al. 2023, Eq. 3.
 
-    Neither pulls below ``free_nats``. The prior comes as logarithms (:func:`log_mix_uniform`): if the probability of a
-    class rounds to 0, the divergence is still finite and has a gradient.
+    The first (dynamics loss) trains the prior, the second (representation loss) the posterior. Both are clipped at
+    ``free_nats``, below which they have no gradient. The prior is given as logarithms (:func:`log_mix_uniform`), so
+    that the divergence is finite and has a gradient even if a probability rounds to 0.
     """
     log_posterior = _finite_log(posterior)
     dynamics = (posterior.detach() * (log_posterior.detach() - log_prior)).sum((-2, -1))
@@ -69,6 +70,6 @@ def split_divergence(posterior: Tensor, log_prior: Tensor, free_nats: float) -> 
     return dynamics.clamp(min=free_nats), representation.clamp(min=free_nats)
 
 
-def _finite_log(probability: Tensor) -> Tensor:
-    """For products with the probability itself: 0 times the logarithm of 0 must be 0, not NaN."""
-    return probability.clamp(min=torch.finfo(probability.dtype).tiny).log()
+def _finite_log(probs: Tensor) -> Tensor:
+    """For products p * log(p): 0 * log(0) must be 0, not NaN."""
+    return probs.clamp(min=torch.finfo(probs.dtype).tiny).log()

@@ -1,4 +1,4 @@
-"""Vectors of normal variables as latents: statistics have the shape (..., 2, S), means above deviations.
+"""Vectors of normal latent variables. Parameters have the shape (..., 2, S): means, then standard deviations.
 
 Hafner et al. 2019, "Learning Latent Dynamics for Planning from Pixels".
 """
@@ -12,34 +12,34 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def mean_and_deviation(output: Tensor, min_std: float) -> Tensor:
-    """Statistics (..., 2, S) from what a network puts out (..., 2 * S)."""
+def mean_and_std(output: Tensor, min_std: float) -> Tensor:
+    """Network outputs (..., 2 * S) to parameters (..., 2, S)."""
     mean, spread = output.chunk(2, -1)
     return torch.stack([mean, F.softplus(spread) + min_std], -2)
 
 
-def draw_normal(statistics: Tensor, noise: Tensor) -> Tensor:
-    """A sample (..., S) for standard normal noise (..., S); gradients flow through it."""
-    mean, deviation = statistics.unbind(-2)
-    return mean + deviation * noise
+def rsample_normal(params: Tensor, noise: Tensor) -> Tensor:
+    """A differentiable sample (..., S) for standard normal noise (..., S)."""
+    mean, std = params.unbind(-2)
+    return mean + std * noise
 
 
-def divergence(statistics: Tensor, other: Tensor) -> Tensor:
-    """Kullback-Leibler divergence in nats (...), summed over the variables."""
-    (mean, deviation), (other_mean, other_deviation) = statistics.unbind(-2), other.unbind(-2)
-    ratio = deviation / other_deviation
-    distance = (mean - other_mean) / other_deviation
+def kl_divergence(params: Tensor, other: Tensor) -> Tensor:
+    """KL divergence in nats (...), summed over the variables."""
+    (mean, std), (other_mean, other_std) = params.unbind(-2), other.unbind(-2)
+    ratio = std / other_std
+    distance = (mean - other_mean) / other_std
     return (0.5 * (ratio.square() + distance.square() - 1) - ratio.log()).sum(-1)
 
 
-def split_divergence(posterior: Tensor, prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
-    """The divergence twice: once to pull the prior, once the posterior. Neither pulls below ``free_nats``."""
-    dynamics = divergence(posterior.detach(), prior)
-    representation = divergence(posterior, prior.detach())
+def kl_losses(posterior: Tensor, prior: Tensor, free_nats: float) -> tuple[Tensor, Tensor]:
+    """KL(posterior, prior) twice, clipped at ``free_nats``: to train the prior, and to train the posterior."""
+    dynamics = kl_divergence(posterior.detach(), prior)
+    representation = kl_divergence(posterior, prior.detach())
     return dynamics.clamp(min=free_nats), representation.clamp(min=free_nats)
 
 
-def entropy(statistics: Tensor) -> Tensor:
+def entropy(params: Tensor) -> Tensor:
     """Entropy in nats (...), summed over the variables."""
-    deviation = statistics.select(-2, 1)
-    return (deviation.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+    std = params.select(-2, 1)
+    return (std.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)

@@ -1,8 +1,8 @@
-"""Numbers of any size for networks: a symmetric logarithm, and scalars as weights on two bins.
+"""Scalars of any magnitude for networks: symlog, and two-hot targets over exponentially spaced bins.
 
-Hafner et al. 2023, "Mastering Diverse Domains through World Models". Bins lie evenly in symlog space. A scalar is
-the pair of bins around it, weighted by closeness, so that regression becomes classification and the size of a target
-does not change the size of a gradient.
+Hafner et al. 2023, "Mastering Diverse Domains through World Models", Eq. 8 to 10. Bins are evenly spaced in symlog
+space. A scalar becomes weights on the two bins around it, so that regression becomes classification and the magnitude
+of a target does not change the magnitude of a gradient.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LARGEST_LOG = 20.0
 
 
 def symlog(x: Tensor) -> Tensor:
-    """The logarithm of 1 + the magnitude, with the sign kept: 0 stays 0, small numbers nearly so."""
+    """sign(x) log(1 + |x|): 0 stays 0, and small numbers hardly change."""
     return x.sign() * x.abs().log1p()
 
 
@@ -27,55 +27,55 @@ def symexp(x: Tensor) -> Tensor:
 
 
 def symexp_bins(count: int) -> Tensor:
-    """Bins (count,) that are exactly symmetric around 0; an odd count has one at 0."""
+    """Bins (count,), exactly symmetric around 0. An odd count includes 0."""
     steps = (count + 1) // 2
     negative = symexp(torch.linspace(-_LARGEST_LOG, 0, steps))
     return torch.cat([negative, -negative.flip(0)[count % 2 :]])
 
 
 def two_hot(target: Tensor, bins: Tensor) -> tuple[Tensor, Tensor]:
-    """The index of the bin below each target, and the weight of the one above; targets outside count as the ends."""
+    """The index of the bin below each target, and the weight of the bin above. Targets are clipped to the bins."""
     below = (torch.searchsorted(bins, target.contiguous(), right=True) - 1).clamp(0, len(bins) - 2)
     low, high = bins[below], bins[below + 1]
     return below, ((target - low) / (high - low)).clamp(0, 1)
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """With two-hot targets, whose gradient touches two bins besides the softmax, which is at hand already."""
+    """Cross entropy with two-hot targets. Its gradient is the given softmax minus weights at two bins."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, probability: Tensor, bins: Tensor, *targets: Tensor) -> tuple[Tensor, ...]:
-        log_total = logits.amax(-1) - probability.amax(-1).log()
-        pairs, shares, losses = [], [], []
+    def forward(ctx: Any, logits: Tensor, probs: Tensor, bins: Tensor, *targets: Tensor) -> tuple[Tensor, ...]:
+        log_total = logits.amax(-1) - probs.amax(-1).log()
+        indices, weights, losses = [], [], []
         for target in targets:
-            below, share = two_hot(target, bins)
-            pairs.append(torch.stack([below, below + 1], -1))
-            shares.append(torch.stack([1 - share, share], -1))
-            losses.append(log_total - (logits.gather(-1, pairs[-1]) * shares[-1]).sum(-1))
-        ctx.save_for_backward(probability, *pairs, *shares)
+            below, weight = two_hot(target, bins)
+            indices.append(torch.stack([below, below + 1], -1))
+            weights.append(torch.stack([1 - weight, weight], -1))
+            losses.append(log_total - (logits.gather(-1, indices[-1]) * weights[-1]).sum(-1))
+        ctx.save_for_backward(probs, *indices, *weights)
         return tuple(losses)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        probability, *others = ctx.saved_tensors
-        result = probability * sum(gradients).unsqueeze(-1)
-        pairs, shares = others[: len(gradients)], others[len(gradients) :]
-        for gradient, pair, share in zip(gradients, pairs, shares, strict=True):
-            result.scatter_add_(-1, pair, share * -gradient.unsqueeze(-1))
+        probs, *others = ctx.saved_tensors
+        result = probs * sum(gradients).unsqueeze(-1)
+        indices, weights = others[: len(gradients)], others[len(gradients) :]
+        for gradient, index, weight in zip(gradients, indices, weights, strict=True):
+            result.scatter_add_(-1, index, weight * -gradient.unsqueeze(-1))
         return result, None, None, *(None for _ in gradients)
 
 
-def two_hot_losses(logits: Tensor, probability: Tensor, bins: Tensor, *targets: Tensor) -> tuple[Tensor, ...]:
+def two_hot_losses(logits: Tensor, probs: Tensor, bins: Tensor, *targets: Tensor) -> tuple[Tensor, ...]:
     """Cross entropy (...) between logits (..., K) and each of several two-hot targets (...).
 
-    ``probability`` is ``logits.softmax(-1)`` without its gradient; whoever wants the mean too has it already.
+    ``probs`` is ``logits.softmax(-1)`` without gradient, passed in because callers also need it for the mean.
     """
-    return _CrossEntropy.apply(logits, probability, bins, *targets)
+    return _CrossEntropy.apply(logits, probs, bins, *targets)
 
 
-def two_hot_mean(probability: Tensor, bins: Tensor) -> Tensor:
-    """The expected value (...). Bins are paired with their mirror images: equal chances give exactly 0."""
+def two_hot_mean(probs: Tensor, bins: Tensor) -> Tensor:
+    """The expected value (...). Each bin is paired with its mirror image, so uniform probabilities give exactly 0."""
     half = len(bins) // 2
-    difference = probability[..., -half:] - probability[..., :half].flip(-1)
+    difference = probs[..., -half:] - probs[..., :half].flip(-1)
     return difference @ bins[-half:]

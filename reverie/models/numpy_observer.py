@@ -1,4 +1,4 @@
-"""One step of observing for a few envs, in numpy: a quarter of the time that torch takes for calling itself."""
+"""One observe step for a few envs in numpy: a quarter of the time of torch, which is mostly call overhead."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import torch
 from reverie import backend
 from reverie.core.types import Array, Row
 from reverie.models.rssm import RSSM
-from reverie.models.world_model import Encoder, WorldModel
+from reverie.models.world_model import Encoder, RSSMWorldModel
 from reverie.nets.numpy.blocks import NumpyBlockGRU, NumpyChain, NumpyDense, NumpyLinear, normed_silu, view
 from reverie.nets.numpy.mlp import NumpyInput
 
 
-class Seen(NamedTuple):
-    """Where envs are after a row: the carry's memory and classes, and the features that a policy looks at."""
+class NumpyLatent(NamedTuple):
+    """The latents of N envs as stored in the carry, and as features for the policy."""
 
     deter: Array  # (N, D)
     stoch: Array  # (N, S), bytes as RSSM.pack makes them
     features: Array  # (N, D + W)
 
 
-def runs_in_numpy(model: WorldModel) -> bool:
-    """Whether the backend agrees and the latents are classes."""
+def runs_in_numpy(model: RSSMWorldModel) -> bool:
+    """Whether the numpy engine is chosen and the latents are categorical."""
     return backend.engine() == "numpy" and type(model.rssm) is RSSM
 
 
 class NumpyObserver:
-    """Follows rows as :meth:`WorldModel.observe` does; pictures still go through torch."""
+    """Computes :meth:`RSSMWorldModel.observe` for one row. Images are still encoded by torch."""
 
-    def __init__(self, model: WorldModel) -> None:
+    def __init__(self, model: RSSMWorldModel) -> None:
         rssm = model.rssm
         self.config, self.action_input = rssm.config, model.action_input
         self.encode = NumpyEncoder(model.encoder)
@@ -44,8 +44,8 @@ class NumpyObserver:
         self.posterior_scale, self.output = view(rssm.posterior_hidden.scale), NumpyLinear(rssm.posterior_output)
         self.classes = np.arange(1, self.config.classes + 1, dtype=np.uint8)[:, None]
 
-    def __call__(self, now: Row, carry: Row, uniform: Array) -> Seen:
-        """From rows (N, ...) with ``previous_action`` and ``is_first``, what was before, and noise (N, S)."""
+    def __call__(self, now: Row, carry: Row, uniform: Array) -> NumpyLatent:
+        """From rows (N, ...) with ``previous_action`` and ``is_first``, the carry, and noise (N, S)."""
         keep = (~now["is_first"]).astype(np.float32)[:, None]
         action = self.action_input(torch.as_tensor(now["previous_action"])).numpy() * keep
         action /= np.maximum(np.abs(action), np.float32(1))
@@ -55,26 +55,26 @@ class NumpyObserver:
         deter = self.core(before, shared)
         hidden = self.posterior_deter(deter)
         hidden += self.encode(now) @ self.posterior_token
-        stoch = self._draw(self.output(normed_silu(hidden, self.posterior_scale)), uniform)
-        return Seen(deter, stoch, np.concatenate([deter, self._one_hot(stoch)], -1))
+        stoch = self._sample(self.output(normed_silu(hidden, self.posterior_scale)), uniform)
+        return NumpyLatent(deter, stoch, np.concatenate([deter, self._one_hot(stoch)], -1))
 
     def _one_hot(self, stoch: Array) -> Array:
-        """(N, S) as (N, K * S)."""
+        """Classes (N, S) to (N, K * S)."""
         return (stoch[:, None] == self.classes).astype(np.float32).reshape(len(stoch), -1)
 
-    def _draw(self, logits: Array, uniform: Array) -> Array:
+    def _sample(self, logits: Array, uniform: Array) -> Array:
         """Classes (N, S), counted from 1."""
-        chance = logits.reshape(len(logits), len(self.classes), -1)
-        chance -= np.maximum.reduce(chance, 1, keepdims=True)
-        np.exp(chance, out=chance)
-        chance *= (1 - self.config.unimix) / np.add.reduce(chance, 1, keepdims=True)
-        chance += np.float32(self.config.unimix / len(self.classes))
-        is_above = np.add.accumulate(chance[:, :-1], 1) <= uniform[:, None]
+        probs = logits.reshape(len(logits), len(self.classes), -1)
+        probs -= np.maximum.reduce(probs, 1, keepdims=True)
+        np.exp(probs, out=probs)
+        probs *= (1 - self.config.unimix) / np.add.reduce(probs, 1, keepdims=True)
+        probs += np.float32(self.config.unimix / len(self.classes))
+        is_above = np.add.accumulate(probs[:, :-1], 1) <= uniform[:, None]
         return np.add.reduce(is_above, 1, dtype=np.uint8) + np.uint8(1)
 
 
 class NumpyEncoder:
-    """Observations (N, ...) as tokens (N, E)."""
+    """Observations (N, ...) to tokens (N, E)."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder, self.has_images = encoder, bool(encoder.image_keys)
@@ -87,8 +87,8 @@ class NumpyEncoder:
             rows = backend.to_tensors({key: now[key][:, None] for key in keys})
             tokens: Array = self.encoder(rows)[:, 0].numpy()
             return tokens
-        x, count = self.inputs(now), self.encoder.num_pressed
+        x, count = self.inputs(now), self.encoder.num_symlog
         if count:
-            pressed = np.copysign(np.log1p(np.abs(x[:, :count])), x[:, :count])
-            x = pressed if count == x.shape[1] else np.concatenate([pressed, x[:, count:]], axis=1)
+            symlog = np.copysign(np.log1p(np.abs(x[:, :count])), x[:, :count])
+            x = symlog if count == x.shape[1] else np.concatenate([symlog, x[:, count:]], axis=1)
         return self.layers(x)

@@ -1,6 +1,6 @@
-"""Layers of world models: linear, RMS norm and SiLU in one, and a recurrent cell with a block-diagonal core.
+"""Layers of world models: linear with RMS norm and SiLU, and a GRU with block-diagonal recurrent weights.
 
-Initial weights are truncated normal with the variance 1 / fan-in, biases 0 (Hafner et al. 2023).
+Weights start truncated normal with variance 1 / fan-in, biases at 0 (Hafner et al. 2023).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reverie.nets.choices import Features, Linear
 from reverie.nets.matmul import linear
+from reverie.nets.one_hot import Features, Linear
 from reverie.nets.precision import widened
 
 NORM_EPSILON = 1e-4
 _TRUNCATION = 1.1368
-"""A normal variable cut at two deviations, times this, has the deviation 1 again."""
+"""Brings a normal variable that is truncated at two standard deviations back to a standard deviation of 1."""
 
 
 def truncated_normal(weight: Tensor, fan_in: int, scale: float = 1.0) -> None:
@@ -28,7 +28,7 @@ def truncated_normal(weight: Tensor, fan_in: int, scale: float = 1.0) -> None:
 
 
 def make_linear(inputs: int, outputs: int, scale: float = 1.0) -> Linear:
-    """A linear layer whose first outputs are of the size ``scale``; 0 starts it at zero."""
+    """A linear layer whose initial weights are multiplied by ``scale``; 0 makes its first outputs zero."""
     layer: Linear = nn.utils.skip_init(Linear, inputs, outputs, device=torch.get_default_device())
     truncated_normal(layer.weight, inputs, scale)
     nn.init.zeros_(layer.bias)
@@ -36,7 +36,7 @@ def make_linear(inputs: int, outputs: int, scale: float = 1.0) -> Linear:
 
 
 class Projection(nn.Module):
-    """A linear layer without bias, for a sum that has one already; it may be given a part of the whole fan-in."""
+    """A linear layer without bias, one term of a sum. ``fan_in`` is that of the whole sum."""
 
     def __init__(self, inputs: int, outputs: int, fan_in: int) -> None:
         super().__init__()
@@ -47,23 +47,23 @@ class Projection(nn.Module):
         return linear(x, self.weight)
 
 
-def inverse_size(x: Tensor) -> Tensor:
-    """What a norm multiplies with: (..., 1)."""
+def inverse_rms(x: Tensor) -> Tensor:
+    """The factor (..., 1) of an RMS norm over the last axis."""
     square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
     return square.div_(x.shape[-1]).add_(NORM_EPSILON).rsqrt_()
 
 
 class _NormedSiLU(torch.autograd.Function):
-    """torch takes a norm and an activation apart into twice as many passes over memory, forwards and backwards.
+    """Norm and activation in one function: torch alone needs twice as many passes over memory, in both directions.
 
-    Sums are in float32; what is kept and given back is of the input's kind. The input's memory is used up: what made it
-    may not need it any more on the way back, as products, convolutions and sums do not.
+    Sums are in float32; saved tensors and outputs have the input's dtype. Overwrites its input, so the operation that
+    made the input must not need it for its own backward pass. Matmuls, convolutions and sums do not.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
         normed = widened(x)
-        inverse = inverse_size(normed)
+        inverse = inverse_rms(normed)
         normed.mul_(inverse)
         ctx.save_for_backward(normed.to(x.dtype), inverse, scale)
         return F.silu(normed * scale, inplace=True).to(x.dtype)
@@ -75,13 +75,13 @@ class _NormedSiLU(torch.autograd.Function):
         inner = normed * scale
         torch.ops.aten.silu_backward.grad_input(widened(gradient), inner, grad_input=inner)
         product = inner * normed
-        along = (product @ scale).unsqueeze(-1) / len(scale)  # the part of it that the norm takes away
-        to_input = inner.mul_(scale).addcmul_(normed, along, value=-1).mul_(inverse)
-        return to_input.to(kept.dtype), product.flatten(0, -2).sum(0)
+        radial = (product @ scale).unsqueeze(-1) / len(scale)  # the component that the norm removes
+        input_grad = inner.mul_(scale).addcmul_(normed, radial, value=-1).mul_(inverse)
+        return input_grad.to(kept.dtype), product.flatten(0, -2).sum(0)
 
 
 class NormedSiLU(nn.Module):
-    """RMS norm over the last axis, then SiLU. Writes over its input, which nobody else may look at afterwards."""
+    """RMS norm over the last axis, then SiLU. Overwrites its input, which must not be used afterwards."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class NormedSiLU(nn.Module):
         if torch.is_grad_enabled():
             return _NormedSiLU.apply(x, self.scale)
         wide = widened(x)
-        return F.silu(wide.mul_(inverse_size(wide)).mul_(self.scale), inplace=True).to(x.dtype)
+        return F.silu(wide.mul_(inverse_rms(wide)).mul_(self.scale), inplace=True).to(x.dtype)
 
 
 class Dense(nn.Module):
@@ -107,14 +107,14 @@ class Dense(nn.Module):
 
 
 def make_dense(inputs: int, units: int, layers: int) -> nn.Sequential:
-    """``layers`` of them, all ``units`` wide."""
+    """A chain of ``layers`` :class:`Dense` layers, each ``units`` wide."""
     return nn.Sequential(*(Dense(inputs if number == 0 else units, units) for number in range(layers)))
 
 
 class BlockLinear(nn.Module):
-    """A linear layer whose weight is block-diagonal: each block of the input sees one block of the output.
+    """A linear layer with a block-diagonal weight: each block of the output depends on one block of the input.
 
-    The weight is stored (blocks, in, out), so that all blocks are one batched product.
+    The weight is stored as (blocks, in, out), so that all blocks are one batched matmul.
     """
 
     def __init__(self, blocks: int, inputs: int, outputs: int, fan_in: int = 0) -> None:
@@ -125,7 +125,7 @@ class BlockLinear(nn.Module):
         truncated_normal(self.weight, fan_in or inputs)
 
     def blockwise(self, x: Tensor) -> Tensor:
-        """(N, inputs) as (blocks, N, outputs / blocks), without the bias."""
+        """(N, inputs) to (blocks, N, outputs / blocks), without the bias."""
         return torch.bmm(x.unflatten(-1, (self.blocks, -1)).transpose(0, 1), self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -133,10 +133,10 @@ class BlockLinear(nn.Module):
 
 
 class BlockGRU(nn.Module):
-    """A gated recurrent cell in which the big state only talks to itself within blocks.
+    """A GRU cell whose recurrent weights are block-diagonal.
 
-    Every block also sees the same ``shared`` input. Usually that is copied for each block; here it is projected once
-    for all of them, which is the same sum.
+    Every block also gets the same ``shared`` input. Other implementations copy it for each block; here it is projected
+    once for all blocks, which gives the same sum.
     """
 
     def __init__(self, width: int, shared: int, blocks: int) -> None:
@@ -148,7 +148,7 @@ class BlockGRU(nn.Module):
         self.gates = BlockLinear(blocks, width, 3 * width)
 
     def forward(self, state: Tensor, shared: Tensor) -> Tensor:
-        """The next state (N, width) from the state and its projected input ``self.shared(x)`` (N, width)."""
+        """The next state (N, width) from the state and the projected input ``self.shared(x)`` (N, width)."""
         hidden = self.hidden(self.own(state) + shared)
         gates = self.gates.blockwise(hidden) + self.gates.bias.unflatten(0, (self.own.blocks, 1, -1))
         reset, candidate, update = gates.chunk(3, -1)  # (blocks, N, width / blocks) each

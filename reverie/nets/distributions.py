@@ -1,7 +1,8 @@
-"""What a policy puts out: distributions over actions, with the noise handed in from outside.
+"""Distributions over actions, with noise passed in from outside.
 
-Each has ``sample(noise)``, ``mode()``, ``log_prob(action)`` and ``entropy()``; the last two are (B,).
-They are plain classes: torch.distributions checks its arguments and costs more than our networks.
+Each has ``sample(noise)``, ``mode()``, ``log_prob(action)`` (B,) and ``entropy()`` (B,). Those that Dreamer uses also
+have ``rsample(noise)``: the encoded sample, with a gradient. They are plain classes, because the argument checks of
+torch.distributions cost more than our networks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LOG_TWO_PI = math.log(2 * math.pi)
 
 
 class Categorical:
-    """One choice among the columns of ``logits`` (B, K)."""
+    """One class out of K, from ``logits`` (B, K)."""
 
     def __init__(self, logits: Tensor) -> None:
         self.log_probs = F.log_softmax(logits, -1)
@@ -27,10 +28,10 @@ class Categorical:
         """``noise`` is uniform in [0, 1), one number per class (the Gumbel trick)."""
         return (self.log_probs - torch.log(-torch.log(noise + 1e-20) + 1e-20)).argmax(-1)
 
-    def through(self, noise: Tensor) -> Tensor:
-        """The sample one-hot (B, K), with the gradient of the probabilities."""
-        chances = self.log_probs.exp()
-        return F.one_hot(self.sample(noise), chances.shape[-1]) + (chances - chances.detach())
+    def rsample(self, noise: Tensor) -> Tensor:
+        """The one-hot sample (B, K) with the gradient of the probabilities (straight-through)."""
+        probs = self.log_probs.exp()
+        return F.one_hot(self.sample(noise), probs.shape[-1]) + (probs - probs.detach())
 
     def mode(self) -> Tensor:
         return self.log_probs.argmax(-1)
@@ -43,7 +44,7 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Several independent choices; ``logits`` (B, sum of classes) side by side, actions (B, *shape)."""
+    """Several independent categorical variables, ``logits`` (B, sum of classes) concatenated; actions (B, *shape)."""
 
     def __init__(self, logits: Tensor, classes: Sequence[int], shape: Sequence[int]) -> None:
         self.classes = list(classes)
@@ -54,10 +55,10 @@ class MultiCategorical:
         noises = noise.split(self.classes, -1)
         return self._join([part.sample(n) for part, n in zip(self.parts, noises, strict=True)])
 
-    def through(self, noise: Tensor) -> Tensor:
-        """The samples one-hot, side by side, with the gradient of the probabilities."""
+    def rsample(self, noise: Tensor) -> Tensor:
+        """Concatenated one-hot samples with the gradient of the probabilities (straight-through)."""
         noises = noise.split(self.classes, -1)
-        return torch.cat([part.through(n) for part, n in zip(self.parts, noises, strict=True)], -1)
+        return torch.cat([part.rsample(n) for part, n in zip(self.parts, noises, strict=True)], -1)
 
     def mode(self) -> Tensor:
         return self._join([part.mode() for part in self.parts])
@@ -74,7 +75,7 @@ class MultiCategorical:
 
 
 class Gaussian:
-    """Independent normal numbers; ``mean`` (B, *shape), ``log_std`` broadcastable to it."""
+    """Independent normal variables; ``mean`` (B, *shape), ``log_std`` broadcastable to it."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean = mean
@@ -83,8 +84,8 @@ class Gaussian:
     def sample(self, noise: Tensor) -> Tensor:
         return self.mean + self.log_std.exp() * noise.reshape(self.mean.shape)
 
-    def through(self, noise: Tensor) -> Tensor:
-        """The sample as a vector that gradients flow through."""
+    def rsample(self, noise: Tensor) -> Tensor:
+        """The flattened sample (B, A), differentiable."""
         return self.sample(noise).flatten(1)
 
     def mode(self) -> Tensor:
@@ -101,19 +102,17 @@ class Gaussian:
 
 
 class SquashedGaussian:
-    """A normal variable pressed through tanh into (-1, 1); ``mean`` and ``log_std`` (B, A) are those before tanh."""
+    """A normal variable squashed by tanh into (-1, 1); ``mean`` and ``log_std`` (B, A) are those before tanh."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean = mean
         self.log_std = log_std
 
     def sample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """A sample that gradients flow through, and its log-density (B,)."""
+        """A differentiable sample and its log-density (B,)."""
         before = self.mean + self.log_std.exp() * noise
         density = -0.5 * noise.square() - self.log_std - 0.5 * LOG_TWO_PI
-        # log(1 - tanh(x)^2) in a form that does not lose its digits for large x
-        squeeze = 2 * (math.log(2) - before - F.softplus(-2 * before))
-        return before.tanh(), (density - squeeze).sum(-1)
+        return before.tanh(), (density - _log_tanh_slope(before)).sum(-1)
 
     def sample(self, noise: Tensor) -> Tensor:
         return (self.mean + self.log_std.exp() * noise).tanh()
@@ -123,7 +122,7 @@ class SquashedGaussian:
 
 
 class TanhGaussian(SquashedGaussian):
-    """The same for actions (B, *shape), with densities of actions that were drawn before, and an entropy."""
+    """Like :class:`SquashedGaussian` for actions (B, *shape), with the density of given actions and an entropy."""
 
     def __init__(self, mean: Tensor, log_std: Tensor, shape: Sequence[int]) -> None:
         super().__init__(mean, log_std)
@@ -132,31 +131,31 @@ class TanhGaussian(SquashedGaussian):
     def sample(self, noise: Tensor) -> Tensor:
         return super().sample(noise).unflatten(-1, self.shape)
 
-    def through(self, noise: Tensor) -> Tensor:
-        """The sample as a vector that gradients flow through."""
+    def rsample(self, noise: Tensor) -> Tensor:
+        """The flattened sample (B, A), differentiable."""
         return super().sample(noise)
 
     def mode(self) -> Tensor:
         return super().mode().unflatten(-1, self.shape)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Actions at the very edge count as a little inside: there the density would be infinite."""
+        """Actions are clamped to just inside (-1, 1), because the density is infinite at the bounds."""
         before = action.flatten(1).clamp(-_EDGE, _EDGE).atanh()
         scaled = (before - self.mean) * torch.exp(-self.log_std)
-        return (-0.5 * scaled.square() - self.log_std - 0.5 * LOG_TWO_PI - _log_slope(before)).sum(-1)
+        return (-0.5 * scaled.square() - self.log_std - 0.5 * LOG_TWO_PI - _log_tanh_slope(before)).sum(-1)
 
     def entropy(self) -> Tensor:
-        """That of the normal variable, and what tanh takes away: an integral by the nodes of Gauss and Hermite."""
+        """The entropy of the normal variable plus the mean log-slope of tanh, by Gauss-Hermite quadrature."""
         nodes, weights = (torch.as_tensor(part, dtype=self.mean.dtype) for part in _HERMITE)
         at = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * (nodes * math.sqrt(2)).to(self.mean.device)
-        slope = (_log_slope(at) * weights.to(self.mean.device)).sum(-1) / math.sqrt(math.pi)
+        slope = (_log_tanh_slope(at) * weights.to(self.mean.device)).sum(-1) / math.sqrt(math.pi)
         return (self.log_std + 0.5 * (1 + LOG_TWO_PI) + slope).sum(-1)
 
 
 class Joint:
-    """Independent parts of an action (B, W) that lie side by side; choices are whole numbers among the others.
+    """Independent parts of an action (B, W), concatenated; discrete parts are whole numbers among the others.
 
-    ``sizes`` are the numbers that each part takes of the noise, ``widths`` those that it takes of the action.
+    ``sizes`` are the columns of the noise and ``widths`` the columns of the action that belong to each part.
     """
 
     def __init__(self, parts: Sequence[Distribution], sizes: Sequence[int], widths: Sequence[int]) -> None:
@@ -166,17 +165,17 @@ class Joint:
         drawn = zip(self.parts, noise.split(self.sizes, -1), strict=True)
         return self._join([part.sample(own) for part, own in drawn])
 
-    def through(self, noise: Tensor) -> Tensor:
-        """Encoded samples side by side, with gradients."""
+    def rsample(self, noise: Tensor) -> Tensor:
+        """Concatenated encoded samples, differentiable."""
         drawn = zip(self.parts, noise.split(self.sizes, -1), strict=True)
-        return torch.cat([part.through(own) for part, own in drawn], -1)
+        return torch.cat([part.rsample(own) for part, own in drawn], -1)
 
     def mode(self) -> Tensor:
         return self._join([part.mode() for part in self.parts])
 
     def log_prob(self, action: Tensor) -> Tensor:
         columns = zip(self.parts, action.split(self.widths, -1), strict=True)
-        return torch.stack([part.log_prob(_as_given(part, own)) for part, own in columns]).sum(0)
+        return torch.stack([part.log_prob(_as_part(part, own)) for part, own in columns]).sum(0)
 
     def entropy(self) -> Tensor:
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
@@ -185,8 +184,8 @@ class Joint:
         return torch.cat([column.reshape(len(column), -1).float() for column in columns], -1)
 
 
-def _as_given(part: Distribution, action: Tensor) -> Tensor:
-    """A stretch (B, W) of a joint action as the part gave it."""
+def _as_part(part: Distribution, action: Tensor) -> Tensor:
+    """The columns (B, W) of a joint action in the shape and dtype of its part."""
     if isinstance(part, Categorical):
         return action[:, 0].long()
     if isinstance(part, MultiCategorical):
@@ -194,8 +193,8 @@ def _as_given(part: Distribution, action: Tensor) -> Tensor:
     return action.reshape(-1, *part.mode().shape[1:])
 
 
-def _log_slope(before: Tensor) -> Tensor:
-    """The logarithm of tanh's slope."""
+def _log_tanh_slope(before: Tensor) -> Tensor:
+    """log(1 - tanh(x)^2), accurate also for large x."""
     return 2 * (math.log(2) - before - F.softplus(-2 * before))
 
 

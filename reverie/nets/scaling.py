@@ -1,4 +1,4 @@
-"""Running scales of returns: they make one strength of entropy and one learning rate fit rewards of any size."""
+"""Running scales of returns, so that one entropy weight and one learning rate fit rewards of any size."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from reverie.core.config import ComponentConfig
 
 
 class PercentileScale(nn.Module):
-    """The range between two percentiles; returns within a small range are left small (Hafner et al. 2023, Eq. 7)."""
+    """Moving average of the range between two percentiles. Never scales up small returns. Hafner et al. 2023, Eq. 7."""
 
     class Config(ComponentConfig):
         kind: str = "percentile"
         rate: float = Field(0.01, gt=0, le=1)
-        """How fast the running percentiles follow those of a batch."""
+        """Step of the moving average of the percentiles."""
         low: float = Field(5.0, ge=0, le=100)
         """Lower percentile."""
         high: float = Field(95.0, ge=0, le=100)
         """Upper percentile."""
         limit: float = Field(1.0, gt=0)
-        """Smallest scale: noise around equal returns is not blown up."""
+        """Smallest scale, so that noise around equal returns is not amplified."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class PercentileScale(nn.Module):
         self.register_buffer("high", torch.zeros(()))
 
     def update(self, returns: Tensor) -> None:
-        """Take in a batch of returns of any shape."""
+        """Move towards the percentiles of a batch of returns, of any shape."""
         levels = torch.tensor([self.config.low, self.config.high], device=returns.device) / 100
         low, high = torch.quantile(returns.detach().flatten(), levels)
         self.low.lerp_(low, self.config.rate)
@@ -42,12 +42,12 @@ class PercentileScale(nn.Module):
 
 
 class DeviationScale(nn.Module):
-    """Running mean and standard deviation, corrected for their start at 0."""
+    """Running mean and standard deviation, with bias correction because both start at 0."""
 
     class Config(ComponentConfig):
         kind: str = "deviation"
         rate: float = Field(0.01, gt=0, le=1)
-        """How fast the running moments follow those of a batch."""
+        """Step of the moving average of the moments."""
         limit: float = Field(1e-8, gt=0)
         """Smallest scale."""
 
@@ -70,7 +70,7 @@ class DeviationScale(nn.Module):
 
 
 class NoScale(nn.Module):
-    """Returns as they are."""
+    """Leaves returns unchanged."""
 
     class Config(ComponentConfig):
         kind: str = "none"
@@ -80,7 +80,7 @@ class NoScale(nn.Module):
         self.register_buffer("one", torch.ones(()), persistent=False)
 
     def update(self, returns: Tensor) -> None:
-        """Nothing to keep."""
+        """Has no state."""
 
     def forward(self) -> tuple[Tensor, Tensor]:
         return self.one - 1, self.one

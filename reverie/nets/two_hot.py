@@ -1,4 +1,4 @@
-"""Heads that predict scalars as distributions over bins, and chances as logits."""
+"""Heads for scalars, as distributions over bins or as a mean, and for probabilities."""
 
 from __future__ import annotations
 
@@ -14,65 +14,59 @@ from torch import Tensor, nn
 from reverie.core.config import Config
 from reverie.functional.symlog import symexp_bins, two_hot_losses, two_hot_mean
 from reverie.nets.blocks import make_dense, make_linear
-from reverie.nets.choices import Features
+from reverie.nets.one_hot import Features
 from reverie.nets.precision import in_precision
 
-_PART = 1024
+_CHUNK_ROWS = 1024
 
 
 class HeadConfig(Config):
     """Fully connected layers before an output."""
 
     layers: int = Field(1, ge=0)
-    """How many there are."""
+    """Number of layers."""
     units: int = Field(256, ge=1)
-    """How wide they are."""
+    """Width of each layer."""
 
 
 class ScalarHeadConfig(HeadConfig):
     """A head for scalars."""
 
     output: Literal["two_hot", "normal"] = "two_hot"
-    """As a distribution over bins, for scalars of any size, or as the mean of a normal one."""
+    """``two_hot``: a distribution over bins, for scalars of any size. ``normal``: the mean of a normal distribution."""
     bins: int = Field(255, ge=2)
-    """Bins, evenly spaced in symlog space from -20 to 20."""
+    """Number of bins, evenly spaced from -20 to 20 in symlog space."""
 
 
 class TwoHot:
-    """A distribution over bins, by its logits (..., K)."""
+    """A distribution over bins with logits (..., K). Hafner et al. 2023, Eq. 10."""
 
     def __init__(self, logits: Tensor, bins: Tensor) -> None:
         self.logits = logits
         self.bins = bins
 
     @cached_property
-    def probability(self) -> Tensor:
-        """Of each bin (..., K), without gradient."""
+    def probs(self) -> Tensor:
+        """Probabilities (..., K) without gradient, computed once for :meth:`mean` and :meth:`loss`."""
         return self.logits.detach().softmax(-1)
 
     def mean(self) -> Tensor:
-        """The expected value (...), without gradient."""
-        return two_hot_mean(self.probability, self.bins)
-
-    def expectation(self) -> Tensor:
-        """The same with its gradient."""
-        return two_hot_mean(self.logits.softmax(-1), self.bins)
+        """The expected value (...)."""
+        has_gradient = torch.is_grad_enabled() and self.logits.requires_grad
+        return two_hot_mean(self.logits.softmax(-1) if has_gradient else self.probs, self.bins)
 
     def loss(self, *targets: Tensor) -> tuple[Tensor, ...]:
         """The cross entropy (...) with each of the targets (...)."""
-        return two_hot_losses(self.logits, self.probability, self.bins, *targets)
+        return two_hot_losses(self.logits, self.probs, self.bins, *targets)
 
 
 class Normal:
-    """A normal distribution of deviation 1 around ``location`` (...)."""
+    """A normal distribution with standard deviation 1 around ``location`` (...)."""
 
     def __init__(self, location: Tensor) -> None:
         self.location = location
 
     def mean(self) -> Tensor:
-        return self.location.detach()
-
-    def expectation(self) -> Tensor:
         return self.location
 
     def loss(self, *targets: Tensor) -> tuple[Tensor, ...]:
@@ -80,8 +74,11 @@ class Normal:
         return tuple(0.5 * (self.location - target).square() for target in targets)
 
 
+ScalarDistribution = TwoHot | Normal
+
+
 class ScalarHead(nn.Module):
-    """Features (..., F) to a scalar's distribution; starts at exactly 0."""
+    """Features (..., F) to the distribution of a scalar. Its mean is exactly 0 before training."""
 
     def __init__(self, config: ScalarHeadConfig, inputs: int) -> None:
         super().__init__()
@@ -91,27 +88,27 @@ class ScalarHead(nn.Module):
         self.output = make_linear(config.units if config.layers else inputs, outputs, scale=0.0)
         self.register_buffer("bins", symexp_bins(config.bins), persistent=False)
 
-    def forward(self, features: Features) -> TwoHot | Normal:
+    def forward(self, features: Features) -> ScalarDistribution:
         output = self._compute(features)
         return Normal(output.squeeze(-1)) if self.is_normal else TwoHot(output, self.bins)
 
     @in_precision
     def _compute(self, features: Features) -> Tensor:
-        return in_parts(lambda part: self.output(self.layers(part)), features)
+        return in_chunks(lambda chunk: self.output(self.layers(chunk)), features)
 
 
-def in_parts(head: Callable[[Any], Tensor], features: Features) -> Tensor:
-    """What a head makes of many features (..., F), a thousand at a time: (..., *its shape).
+def in_chunks(head: Callable[[Any], Tensor], features: Features) -> Tensor:
+    """Apply a head to features (..., F), a thousand rows at a time on a CPU: (..., *shape of its output).
 
-    Then the wide outputs on the way stay in the processor's cache, forwards and backwards: 1.5 times as fast.
+    Its wide outputs then stay in the processor's cache, in both passes: 1.5 times as fast.
     """
     flat = features.flatten(0, -2)
-    parts = [head(part) for part in flat.split(_PART if flat.device.type == "cpu" else len(flat))]
-    return (parts[0] if len(parts) == 1 else torch.cat(parts)).unflatten(0, features.shape[:-1])
+    chunks = [head(chunk) for chunk in flat.split(_CHUNK_ROWS if flat.device.type == "cpu" else len(flat))]
+    return (chunks[0] if len(chunks) == 1 else torch.cat(chunks)).unflatten(0, features.shape[:-1])
 
 
-class ChanceHead(nn.Module):
-    """Features (..., F) to the logit of a chance (...)."""
+class BinaryHead(nn.Module):
+    """Features (..., F) to the logit of a probability (...)."""
 
     def __init__(self, config: HeadConfig, inputs: int) -> None:
         super().__init__()
@@ -123,6 +120,6 @@ class ChanceHead(nn.Module):
         return self.output(self.layers(features)).squeeze(-1)
 
     @staticmethod
-    def loss(logit: Tensor, chance: Tensor) -> Tensor:
-        """Cross entropy with a chance in [0, 1], per entry."""
-        return F.binary_cross_entropy_with_logits(logit, chance, reduction="none")
+    def loss(logit: Tensor, target: Tensor) -> Tensor:
+        """Cross entropy (...) with a target probability in [0, 1]."""
+        return F.binary_cross_entropy_with_logits(logit, target, reduction="none")

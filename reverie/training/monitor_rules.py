@@ -150,11 +150,11 @@ class VanishingGradient(GradientRule):
 
 class IgnoredObservations(Rule):
     """The latents of a small Dreamer may settle on constants, and the encoder then learns nothing. On Motion the share
-    was 1e-5 in a run where that happened, and 0.08 and more in the same run with ``images_start: mean``."""
+    was 1e-5 in a run where that happened, and 0.08 and more in the same run with ``image_bias_init: mean``."""
 
     name = "encoder_share"
     metric = "grad_norm_encoder"
-    advice = "Set algorithm.images_start=mean, raise algorithm.model.rssm.stoch, or lower algorithm.learning_rate."
+    advice = "Set algorithm.image_bias_init=mean, raise algorithm.model.rssm.stoch, or lower algorithm.learning_rate."
 
     def complaint(self, value: float, line: Mapping[str, Any], watch: Watch) -> str | None:
         decoder = next((number for key, number in line.items() if key.endswith("/grad_norm_decoder")), None)

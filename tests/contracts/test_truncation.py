@@ -56,7 +56,7 @@ CASES: dict[str, tuple[list[str], Callable[[Session], float]]] = {
     "dreamer": (["debug", "phases.prefill.duration_steps=100", "phases.learn.duration_steps=1000",
     "algorithm.horizon=10",
                  "phases.learn.update.train_ratio=8", "algorithm.optimizer.warmup=0", "**.bins=63",
-                 "algorithm.learning_rate=1e-2", "algorithm.slow_rate=0.1"], dreamer_value),
+                 "algorithm.learning_rate=1e-2", "algorithm.target_rate=0.1"], dreamer_value),
     "ppo": (["phases.learn.collect.rows=256", "phases.learn.duration_steps=12000", "algorithm.learning_rate=3e-3",
              "algorithm.epochs=5"], state_value),
     "qlearning": (["env.kwargs.is_discrete=true", "phases.learn.duration_steps=3000"], table_value),

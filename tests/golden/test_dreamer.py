@@ -1,4 +1,4 @@
-"""Twenty updates of every form of Dreamer: what they learn must not change unnoticed."""
+"""Twenty updates of every form of Dreamer: their results must not change unnoticed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ FORMS: dict[str, dict[str, Any]] = {
     "two-hot, image and vector": {"action": BOX, "observations": OBSERVATIONS["mixed"]},
     "two-hot, few free nats": {"free_nats": 0.05, "replay_value_gradient": False},
     "discrete": PLAIN,
-    "continuous, mixed gradients": {**PLAIN, "action": BOX, "dynamics_share": 0.3, "slow_targets": True},
+    "continuous, mixed gradients": {
+        **PLAIN,
+        "action": BOX,
+        "reparameterised_weight": 0.3,
+        "bootstrap_from_target": True,
+    },
     "gaussian, dynamics": {"action": BOX, **SMOOTH},
 }
 
@@ -32,7 +37,7 @@ def learn(form: str) -> tuple[dict[str, float], str]:
     make_rows = gaussian_batch if "gaussian" in form else make_batch
     for number in range(20):
         update = agent.update(make_rows(agent, number), Clock(), make_generator(number, "golden"))
-    found = {name: float(value) for name, value in update.metrics.items() if "loss" in name or "dream" in name}
+    found = {name: float(value) for name, value in update.metrics.items() if "loss" in name or "imagined" in name}
     moved = {name: float((weights(getattr(agent, name)) - old).norm()) for name, old in before.items()}
     found |= {f"moved_{name}": value for name, value in moved.items()}
     all_bytes = b"".join(weights(getattr(agent, name)).numpy().tobytes() for name in before)

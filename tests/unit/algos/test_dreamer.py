@@ -1,4 +1,4 @@
-"""Dreamer's own part: where gradients go, what dreams are worth, what is stored, what acting and learning share."""
+"""Dreamer: where gradients go, imagined returns and losses, what is stored, that acting and training agree."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
 from reverie.core.types import Clock, Mode, Row, random_array
 from reverie.data.replay import ReplayBuffer
+from reverie.nets.one_hot import to_dense
 from tests.unit.algos.batches import (
     BOX,
     DISCRETE,
@@ -51,14 +52,14 @@ def make(action: ActionSpec = DISCRETE, observations: Any = VECTOR, **settings: 
 
 
 def stir(agent: Dreamer) -> None:
-    """Random numbers for heads: they start at 0, which would hide what they do, and the slow value as the other one.
+    """Give heads random weights: they start at 0, which would hide errors, and the target critic equals the value.
 
-    The farther out a bin the less likely it is, or the outermost, of 5e8, would be all that counts.
+    Bins are less likely the farther out they are. Otherwise the outermost, at 5e8, would dominate everything.
     """
     rng = make_generator(0, "heads")
     for parameter in (*agent.critic.parameters(), *agent.model.reward.output.parameters()):
         parameter.data += 0.3 * torch.as_tensor(random_array(rng, *parameter.shape))
-    for head in (agent.critic.value, agent.critic.slow, agent.model.reward):
+    for head in (agent.critic.value, agent.critic.target, agent.model.reward):
         if not head.is_normal:
             head.output.bias.data -= torch.linspace(-20, 20, len(head.bins)).abs()
 
@@ -136,7 +137,7 @@ def test_each_split_hook_moves_only_its_part() -> None:
 
 @pytest.mark.parametrize(("settings", "hook", "shown"), [
     ({}, "update", 0.2), ({}, "update_world_model", 0.2), ({}, "update_controller", 0.5),
-    ({"images_start": "half"}, "update", 0.5),
+    ({"image_bias_init": "half"}, "update", 0.5),
 ])  # fmt: skip
 def test_before_its_first_update_the_decoder_shows_the_mean_brightness(
     settings: dict[str, Any], hook: str, shown: float
@@ -145,9 +146,9 @@ def test_before_its_first_update_the_decoder_shows_the_mean_brightness(
     batch = make_batch(agent)
     batch["obs"] = np.full_like(batch["obs"], 51)
     learn(agent, batch, hook)
-    assert agent.model.decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([shown] * 3)
+    assert agent.model.decoder.conv.output_bias.sigmoid().tolist() == pytest.approx([shown] * 3)
     learn(agent, batch | {"obs": np.full_like(batch["obs"], 255)}, hook)
-    assert agent.model.decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([shown] * 3)
+    assert agent.model.decoder.conv.output_bias.sigmoid().tolist() == pytest.approx([shown] * 3)
 
 
 def model_gradient(agent: Dreamer, **loss_weights: float) -> torch.Tensor:
@@ -158,21 +159,21 @@ def model_gradient(agent: Dreamer, **loss_weights: float) -> torch.Tensor:
     return agent.model_optimizer.flat.grad.clone()
 
 
-def test_dreams_do_not_teach_the_model_but_replayed_values_do() -> None:
+def test_imagination_does_not_train_the_model_but_replayed_values_do() -> None:
     assert (model_gradient(make(), policy=1.0, value=1.0) == 0).all()
-    # No rounding: a twentieth of what the reward teaches at least.
+    # Not just rounding: at least a twentieth of the reward's gradient.
     assert model_gradient(make(), replay_value=1.0).norm() > 0.05 * model_gradient(make(), reward=1.0).norm()
     assert (model_gradient(make(replay_value_gradient=False), replay_value=1.0) == 0).all()
 
 
-def test_the_joint_update_is_both_halves_at_once_as_far_as_they_do_not_touch() -> None:
+def test_the_joint_update_trains_the_model_as_the_split_one_does() -> None:
     joint, split = make(replay_value_gradient=False), make(replay_value_gradient=False)
     learn(joint, make_batch(joint))
     learn(split, make_batch(split), "update_world_model")
     assert torch.equal(weights(joint.model), weights(split.model))
 
 
-def test_actions_that_were_never_done_change_nothing() -> None:
+def test_actions_of_final_rows_change_nothing() -> None:
     first, second = make(), make()
     batch = make_batch(first)
     final = batch["terminated"] | batch["truncated"]
@@ -186,7 +187,7 @@ def test_actions_that_were_never_done_change_nothing() -> None:
 
 
 def make_padded_batch(agent: Dreamer) -> Row:
-    """A batch in which the second stretch has no data from its third row on."""
+    """A batch in which the second sequence is padding from its third row on."""
     batch = make_batch(agent)
     valid = np.ones((2, 6), bool)
     valid[1, 2:] = False
@@ -194,7 +195,7 @@ def make_padded_batch(agent: Dreamer) -> Row:
 
 
 @pytest.mark.parametrize("hook", Dreamer.hooks)
-@pytest.mark.parametrize("form", [{}, {"dynamics_share": 0.5, "return_scale": {"kind": "deviation"}}])
+@pytest.mark.parametrize("form", [{}, {"reparameterised_weight": 0.5, "return_scale": {"kind": "deviation"}}])
 def test_rows_that_are_not_valid_change_nothing(hook: str, form: dict[str, Any]) -> None:
     agents, updates = [], []
     for seed in (1, 2):
@@ -230,7 +231,7 @@ def test_losses_are_means_over_the_rows_that_are_valid() -> None:
     assert agent.held_out_metrics("update", batch, Clock(), make_generator(1))["loss_dynamics"] == pytest.approx(7)
 
 
-def test_stretches_start_from_the_latent_of_the_row_before() -> None:
+def test_sequences_start_from_the_latent_of_the_row_before() -> None:
     def loss(change: Any = None, **settings: Any) -> float:
         agent = make(**settings)
         batch = make_batch(agent)
@@ -245,8 +246,8 @@ def test_stretches_start_from_the_latent_of_the_row_before() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_stretches_behind_rows_without_latents_start_from_nothing(dtype: str) -> None:
-    """As with data that were stored by somebody else, also when latents were written to some rows."""
+def test_sequences_after_rows_without_latents_start_from_the_initial_latent(dtype: str) -> None:
+    """As with data stored elsewhere, also when latents have been written to some rows."""
     agent = make()
     buffer = make_buffer(agent, 40, annotation_dtype=dtype)
     rng, read, written = make_generator(0), agent.reads["update"], set()
@@ -254,10 +255,10 @@ def test_stretches_behind_rows_without_latents_start_from_nothing(dtype: str) ->
     for _ in range(8):
         batch = buffer.sample(read, {}, rng)
         start, _ = prepare(batch, agent.model, agent.config)
-        for stretch, row in enumerate(batch["id"][:, 0].tolist()):
+        for sequence, row in enumerate(batch["id"][:, 0].tolist()):
             is_written = row in written
-            assert (start.deter[stretch] != 0).any() == is_written
-            assert start.stoch[stretch].sum() == (3 if is_written else 0)  # a class of each variable
+            assert (start.deter[sequence] != 0).any() == is_written
+            assert start.stoch[sequence].sum() == (3 if is_written else 0)  # a class of each variable
             found[is_written] += 1
         update = agent.update(batch, Clock(), rng)
         buffer.write_back(update.write_back)
@@ -265,7 +266,7 @@ def test_stretches_behind_rows_without_latents_start_from_nothing(dtype: str) ->
     assert min(found.values()) > 3
 
 
-def test_a_state_with_latents_in_their_older_form_is_refused() -> None:
+def test_a_state_with_latents_in_the_older_format_is_refused() -> None:
     first, second = make(), make()
     learn(first, make_batch(first))
     state, before = first.state(), all_weights(second)
@@ -273,8 +274,26 @@ def test_a_state_with_latents_in_their_older_form_is_refused() -> None:
     with pytest.raises(RunError, match="--init-from"):
         second.load_state(state)
     assert torch.equal(before, all_weights(second))
-    second.load_policy_state(state)  # weights alone stay of use
+    second.load_policy_state(state)  # weights alone can be loaded
     assert not torch.equal(before, all_weights(second))
+
+
+def test_checkpoints_with_older_parameter_names_load() -> None:
+    """Before, the target critic was called ``slow``, and the convolutions of encoder and decoder ``pyramid``."""
+    first, second = make(observations=OBSERVATIONS["mixed"]), make(observations=OBSERVATIONS["mixed"])
+    learn(first, make_batch(first))
+    state = first.state()
+    old = {"conv.layers": "pyramid.layers", "conv.norms": "pyramid.norms", "conv.from": "pyramid.from"}
+    old |= {"conv.start": "pyramid.start"}
+    for part in ("model", "critic"):
+        for name in list(state[part]):
+            renamed = "slow." + name.removeprefix("target.") if name.startswith("target.") else name
+            for new, before in old.items():
+                renamed = renamed.replace(new, before)
+            state[part][renamed] = state[part].pop(name)
+    assert not any("conv." in name or "target" in name for part in ("model", "critic") for name in state[part])
+    second.load_state(state)
+    assert torch.equal(all_weights(first), all_weights(second))
 
 
 def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
@@ -289,8 +308,8 @@ def test_new_latents_are_written_back_for_all_rows_but_the_context() -> None:
         assert "priority" not in write_back.columns
 
 
-def test_priorities_are_what_the_model_has_still_to_learn_of_a_stretch() -> None:
-    """One loss is 1 in the last row of the first sample, another 5 everywhere and weighs a tenth."""
+def test_priorities_are_the_mean_model_error_from_each_row_on() -> None:
+    """One loss is 1 in the last row of the first sequence, another is 5 everywhere with weight 0.1."""
     agent = make()
     batch = make_batch(agent)
     batch["importance"] = np.ones((2, 6), np.float32)
@@ -307,8 +326,8 @@ def test_priorities_are_what_the_model_has_still_to_learn_of_a_stretch() -> None
 
 
 @pytest.mark.parametrize("hook", ["update", "update_world_model"])
-def test_the_row_that_a_stretch_is_drawn_by_gets_its_priority(hook: str) -> None:
-    """The loss of a row is its number, so that of the stretch behind row n is n + 3, the mean of n + 1 to n + 5."""
+def test_the_row_that_a_sequence_is_sampled_by_gets_its_priority(hook: str) -> None:
+    """The loss of a row is its number, so that of the sequence after row n is n + 3, the mean of n + 1 to n + 5."""
     agent = make(batch_size=1)
     agent.model_losses = lambda observed, rows: {  # type: ignore[method-assign]
         "dynamics": rows["reward"] + 0 * observed.latent.deter.mean()
@@ -330,7 +349,7 @@ def test_the_row_that_a_stretch_is_drawn_by_gets_its_priority(hook: str) -> None
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
 @pytest.mark.parametrize("observations", [*OBSERVATIONS, "vector without symlog"])
-def test_acting_sees_the_latents_that_learning_sees(
+def test_acting_and_training_compute_the_same_latents(
     engine: str, observations: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step by step with a carry, and all at once from replay: the same latents for the same noise."""
@@ -340,7 +359,7 @@ def test_acting_sees_the_latents_that_learning_sees(
     agent = make(observations=OBSERVATIONS[kind], model=model)
     assert (agent.observer is None) == (engine == "torch")
     noise = np.float32([0.2, 0.5, 0.8])
-    monkeypatch.setattr(agent.model.rssm, "draw_noise", lambda rng, *leading: np.tile(noise, (*leading, 1)))
+    monkeypatch.setattr(agent.model.rssm, "sample_noise", lambda rng, *leading: np.tile(noise, (*leading, 1)))
     batch = make_batch(agent)
     rng = make_generator(0)
     carry, seen = agent.initial_carry(2), []
@@ -387,91 +406,103 @@ def test_evaluation_takes_the_best_action() -> None:
     best, *_ = agent.act(now, agent.initial_carry(50), Clock(), make_generator(0), Mode.EVALUATE)
     drawn, *_ = agent.act(now, agent.initial_carry(50), Clock(), make_generator(0), Mode.COLLECT)
     assert set(best) == {2}
-    assert len(set(drawn)) > 1  # the others have about a tenth of the chances
+    assert len(set(drawn)) > 1  # the others have about a tenth of the probability
+
+
+JOINT = ("model", "behaviour")
 
 
 @pytest.mark.parametrize("fewest", [1, 256])
 @pytest.mark.parametrize("action", ["discrete", "box"])
-@pytest.mark.parametrize("slow_targets", [False, True])
+@pytest.mark.parametrize("from_target", [False, True])
 @torch.no_grad()
-def test_dream_losses_equal_the_slow_form(
-    action: str, fewest: int, slow_targets: bool, monkeypatch: pytest.MonkeyPatch
+def test_imagined_losses_equal_the_plain_form(
+    action: str, fewest: int, from_target: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums over single steps of single dreams, after the paper's equations."""
-    monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", fewest)
-    agent = make(ACTIONS[action], slow_targets=slow_targets)
-    start = agent.observe(make_batch(agent), make_generator(2)).flatten()
-    dream, said = agent.behaviour.dream(start, agent.behaviour.draw_noise(make_generator(3), 4, len(start.deter)))
-    losses, returns, _ = agent.behaviour.dream_losses(dream, said)
-    value, slow = agent.critic(dream.seen), agent.critic.slow_mean(dream.seen)
-    prediction = agent.model.predict(dream.seen)
+    """Sums over single steps of single trajectories, after the paper's equations."""
+    monkeypatch.setattr("reverie.models.rssm.MIN_LOOKUP_COLUMNS", fewest)
+    agent = make(ACTIONS[action], bootstrap_from_target=from_target)
+    (batch,) = agent.make_sequences(make_batch(agent), make_generator(3), JOINT).split()
+    metrics = agent.loss(batch).metrics
     scale = float(agent.return_scale()[1])
-    for n in range(dream.features.shape[1]):
-        expected = [float(number) for number in (slow if slow_targets else value.mean())[:, n]]
-        after, weight = expected[-1], 1.0
+    start = agent.model.observe(batch.context, batch.rows, batch.noise).latent.flatten()
+    assert batch.imagination is not None
+    imagined, _ = agent.imagine_to_learn(start, batch.imagination)
+    features = to_dense(imagined.features)
+    value, target = agent.critic(features).mean(), agent.critic.target_mean(features)
+    prediction, returns = agent.model.predict(features), agent.imagined_returns(batch)
+    policy_losses, value_losses = [], []
+    for n in range(10):
+        values = [float(number) for number in (target if from_target else value)[:, n]]
+        after, weight = values[-1], 1.0
         targets = [0.0] * 4
         for t in reversed(range(4)):
-            mixed = 0.05 * expected[t + 1] + 0.95 * after
+            mixed = 0.05 * values[t + 1] + 0.95 * after
             after = targets[t] = float(prediction.reward[t + 1, n] + prediction.continuation[t + 1, n] * mixed)
         for t in range(4):
             weight *= float(prediction.continuation[t, n])
-            policy = agent.actor(dream.features[t, n : n + 1])
-            score = float(policy.log_prob(dream.actions[t, n : n + 1]))
-            advantage = (targets[t] - expected[t]) / scale
-            wanted = -weight * (score * advantage + 3e-4 * float(policy.entropy()))
-            assert float(losses["policy"][t, n]) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
-            errors = slow_cross_entropies(agent, dream.features[t, n], targets[t], float(slow[t, n]))
-            assert float(losses["value"][t, n]) == pytest.approx(weight * sum(errors), rel=1e-4)
+            policy = agent.actor(features[t, n : n + 1])
+            log_prob = float(policy.log_prob(imagined.actions[t, n : n + 1]))
+            advantage = (targets[t] - values[t]) / scale
+            policy_losses.append(-weight * (log_prob * advantage + 3e-4 * float(policy.entropy())))
+            errors = plain_cross_entropies(agent, features[t, n], targets[t], float(target[t, n]))
+            value_losses.append(weight * sum(errors))
             assert float(returns[t, n]) == pytest.approx(targets[t], rel=1e-4, abs=1e-4)
+    assert float(metrics["loss_policy"]) == pytest.approx(np.mean(policy_losses), rel=1e-4, abs=1e-5)
+    assert float(metrics["loss_value"]) == pytest.approx(np.mean(value_losses), rel=1e-4)
     assert returns.shape == (4, 10)
-    assert min(float(numbers.std()) for numbers in (returns, value.mean(), slow, losses["value"])) > 0.1
+    assert min(float(numbers.std()) for numbers in (returns, value, target, torch.tensor(value_losses))) > 0.1
 
 
-def slow_cross_entropies(agent: Dreamer, features: torch.Tensor, *targets: float) -> list[float]:
-    """Of the value of single features with each of the targets, as far between two bins as it lies."""
+def plain_cross_entropies(agent: Dreamer, features: torch.Tensor, *targets: float) -> list[float]:
+    """Cross entropies of the value at one state with each of the targets, each between two bins."""
     head = agent.critic.value(features[None])
-    chances, bins = head.logits[0].double().log_softmax(-1).tolist(), head.bins.double().tolist()
+    log_probs, bins = head.logits[0].double().log_softmax(-1).tolist(), head.bins.double().tolist()
     found = []
     for target in targets:
-        above = next(place for place, size in enumerate(bins) if size > target)
-        share = (target - bins[above - 1]) / (bins[above] - bins[above - 1])
-        found.append(-(share * chances[above] + (1 - share) * chances[above - 1]))
+        above = next(index for index, bin_value in enumerate(bins) if bin_value > target)
+        weight = (target - bins[above - 1]) / (bins[above] - bins[above - 1])
+        found.append(-(weight * log_probs[above] + (1 - weight) * log_probs[above - 1]))
     return found
 
 
-def slow_replay_return(rows: dict[str, torch.Tensor], dreamt: torch.Tensor, time: int, agent: Dreamer) -> float:
-    """What comes after a row of one stretch (T,): rewards, and as far as these are not trusted what was dreamt."""
-    then, share = time + 1, agent.config.gae_lambda
+def plain_replay_return(rows: dict[str, torch.Tensor], bootstrap: torch.Tensor, time: int, agent: Dreamer) -> float:
+    """The lambda-return after a row of one sequence (T,), bootstrapped with imagined returns."""
+    then, lam = time + 1, agent.config.gae_lambda
     if rows["terminated"][then]:
         return float(rows["reward"][then])
-    ahead = float(dreamt[then])
-    if not rows["truncated"][then] and then + 1 < len(dreamt):
-        ahead = (1 - share) * ahead + share * slow_replay_return(rows, dreamt, then, agent)
+    ahead = float(bootstrap[then])
+    if not rows["truncated"][then] and then + 1 < len(bootstrap):
+        ahead = (1 - lam) * ahead + lam * plain_replay_return(rows, bootstrap, then, agent)
     return float(rows["reward"][then]) + (1 - 1 / agent.config.horizon) * ahead
 
 
 @torch.no_grad()
-def test_the_replayed_value_loss_equals_the_slow_form() -> None:
-    """Row by row, each with the return of the dream that began there."""
-    agent = make(slow_weight=0.7)
-    (part,) = agent._cut(make_batch(agent), make_generator(1, "noise"))
-    latent = agent._observe(part).latent
-    losses, _ = agent.behaviour.losses(latent, part)
-    dreamt = agent.behaviour.returns(latent, part)[0].view(2, 5)
-    assert losses["replay_value"].shape == (2, 4)
+def test_the_replay_value_loss_equals_the_plain_form() -> None:
+    """Row by row, each with the return that was imagined from it."""
+    agent = make(target_regulariser=0.7)
+    (batch,) = agent.make_sequences(make_batch(agent), make_generator(1, "noise"), JOINT).split()
+    latent, bootstrap = (
+        agent.model.observe(batch.context, batch.rows, batch.noise).latent,
+        agent.imagined_returns(batch),
+    )
+    bootstrap = bootstrap[0].view(2, 5)
+    losses = agent.replay_value_loss(latent.features, batch.rows, bootstrap)
+    assert float(agent.loss(batch).metrics["loss_replay_value"]) == pytest.approx(float(losses.mean()), rel=1e-5)
+    assert losses.shape == (2, 4)
     targets = []
-    for stretch in range(2):
-        rows = {key: value[stretch] for key, value in part.rows.items()}
+    for sequence in range(2):
+        rows = {key: value[sequence] for key, value in batch.rows.items()}
         for time in range(4):
-            found = float(losses["replay_value"][stretch, time])
+            found = float(losses[sequence, time])
             if rows["terminated"][time] or rows["truncated"][time]:
                 assert found == 0
                 continue
-            targets.append(slow_replay_return(rows, dreamt[stretch], time, agent))
-            features = latent.features[stretch, time]
-            slow = float(agent.critic.slow(features[None]).mean())
-            to_return, to_slow = slow_cross_entropies(agent, features, targets[-1], slow)
-            assert found == pytest.approx(to_return + 0.7 * to_slow, rel=1e-4)
+            targets.append(plain_replay_return(rows, bootstrap[sequence], time, agent))
+            features = latent.features[sequence, time]
+            target_value = float(agent.critic.target(features[None]).mean())
+            return_loss, target_loss = plain_cross_entropies(agent, features, targets[-1], target_value)
+            assert found == pytest.approx(return_loss + 0.7 * target_loss, rel=1e-4)
     assert len(targets) == 6
     assert np.std(targets) > 0.3
 
@@ -481,29 +512,29 @@ def test_the_replayed_value_loss_equals_the_slow_form() -> None:
     [
         # 4 + 0.9 * 30 = 31, then 2 + 0.9 * (10 + 15.5) = 24.95, then 1 + 0.9 * (5 + 12.475) = 16.7275
         ("", (16.7275, 24.95, 31.0)),
-        # Nothing comes behind the end: 2, then 1 + 0.9 * (5 + 1) = 6.4. The row itself has nothing to learn.
+        # Nothing comes after the end: 2, then 1 + 0.9 * (5 + 1) = 6.4. The final row itself has weight 0.
         ("terminated", (6.4, 2.0, None)),
-        # What was dreamt stands for what comes behind it: 2 + 0.9 * 20 = 20, then 1 + 0.9 * (5 + 10) = 14.5
+        # The imagined return bootstraps what comes after it: 2 + 0.9 * 20 = 20, then 1 + 0.9 * (5 + 10) = 14.5
         ("truncated", (14.5, 20.0, None)),
     ],
 )
-def test_the_replayed_value_loss_by_hand(end: str, returns: tuple[float | None, ...]) -> None:
-    """Where the value is 1 and the slow one 3 everywhere, the third of four rows may end an episode."""
-    agent = make(critic={"layers": 1, "units": 6, "output": "normal"}, gae_lambda=0.5, slow_weight=0.25)
-    for head, value in ((agent.critic.value, 1.0), (agent.critic.slow, 3.0)):
+def test_the_replay_value_loss_by_hand(end: str, returns: tuple[float | None, ...]) -> None:
+    """The value is 1 and the target critic's 3 everywhere; the third of four rows may end an episode."""
+    agent = make(critic={"layers": 1, "units": 6, "output": "normal"}, gae_lambda=0.5, target_regulariser=0.25)
+    for head, value in ((agent.critic.value, 1.0), (agent.critic.target, 3.0)):
         head.output.weight.data.zero_()
         head.output.bias.data.fill_(value)
     rows = {name: torch.zeros(1, 4, dtype=torch.bool) for name in ("is_first", "terminated", "truncated")}
     rows |= {"reward": torch.tensor([[9.0, 1.0, 2.0, 4.0]]), "action": torch.zeros(1, 4, dtype=torch.int64)}
     if end:
         rows[end][0, 2] = rows["is_first"][0, 3] = True
-    features, dreamt = torch.zeros(1, 4, agent.model.features), torch.tensor([[99.0, 10.0, 20.0, 30.0]])
-    found = agent.behaviour.replay_loss(features, rows, dreamt)
+    features, bootstrap = torch.zeros(1, 4, agent.model.features), torch.tensor([[99.0, 10.0, 20.0, 30.0]])
+    found = agent.replay_value_loss(features, rows, bootstrap)
     wanted = [0.0 if target is None else 0.5 * (target - 1) ** 2 + 0.25 * 0.5 * 2**2 for target in returns]
     assert found[0].tolist() == pytest.approx(wanted, rel=1e-5)
 
 
-def test_given_actions_are_dreamt_and_decoded() -> None:
+def test_given_actions_are_imagined_and_decoded() -> None:
     agent = make()
     start = agent.observe(make_batch(agent), make_generator(2)).flatten()
     actions = np.zeros((3, 10), np.int64)
@@ -517,12 +548,12 @@ def test_given_actions_are_dreamt_and_decoded() -> None:
     assert agent.imagine(start, make_generator(0), steps=2).features.shape[:2] == (3, 10)
 
 
-def test_the_slow_value_follows() -> None:
+def test_the_target_critic_follows() -> None:
     agent = make()
-    before = weights(agent.critic.slow)
+    before = weights(agent.critic.target)
     learn(agent, make_batch(agent))
     expected = torch.lerp(before, weights(agent.critic.value), 0.02)
-    torch.testing.assert_close(weights(agent.critic.slow), expected)
+    torch.testing.assert_close(weights(agent.critic.target), expected)
 
 
 def test_updates_repeat_bit_for_bit_and_continue_from_a_state() -> None:
@@ -549,18 +580,18 @@ def test_a_policy_state_is_enough_to_act() -> None:
 
 
 def foreseen_rows(agent: Dreamer) -> Row:
-    """Rows (2, 6) that begin with episodes, as an evaluation watches them."""
+    """Rows (2, 6) that begin with episodes, as an evaluation collects them."""
     rows = random_rows(agent.specs, 2, 6)
     rows["is_first"][:, 0] = rows["is_first"][1, 3] = rows["terminated"][1, 2] = True
     return rows | {"previous_action": np.roll(rows["action"], 1, axis=1)}
 
 
 @pytest.mark.parametrize("observations", ["vector", "mixed"])
-def test_foreseeing_is_observing_and_then_dreaming_what_was_done(
+def test_foreseeing_is_observing_and_then_imagining_the_real_actions(
     observations: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = make(observations=OBSERVATIONS[observations])
-    monkeypatch.setattr(agent.model.rssm, "draw_noise", lambda rng, *leading: np.full((*leading, 3), 0.5, np.float32))
+    monkeypatch.setattr(agent.model.rssm, "sample_noise", lambda rng, *leading: np.full((*leading, 3), 0.5, np.float32))
     rows, before = foreseen_rows(agent), all_weights(agent)
     starts = np.array([[0, 1], [0, 3], [1, 2]])
     found = agent.foresee(rows, starts, 2, make_generator(0))
@@ -578,10 +609,10 @@ def test_foreseeing_is_observing_and_then_dreaming_what_was_done(
     assert torch.equal(before, all_weights(agent))
 
 
-def test_the_chance_to_go_on_is_shown_without_the_discount() -> None:
+def test_the_probability_to_go_on_is_shown_without_the_discount() -> None:
     agent = make()
     torch.nn.init.zeros_(agent.model.continuation.output.weight)
-    agent.model.continuation.output.bias.data.fill_(float(np.log(9.0)))  # 0.9, which is all of a discount of 0.9
+    agent.model.continuation.output.bias.data.fill_(float(np.log(9.0)))  # 0.9: all of the discount of 0.9
     found = agent.foresee(foreseen_rows(agent), np.array([[0, 1]]), 2, make_generator(0))
     np.testing.assert_allclose(found.seen["continuation"], 1.0, rtol=1e-5)
     agent.model.continuation.output.bias.data.fill_(0.0)
@@ -592,19 +623,19 @@ def test_the_chance_to_go_on_is_shown_without_the_discount() -> None:
 def test_held_out_losses_are_those_of_an_update_that_does_not_happen() -> None:
     agent, learner = make(replay_context=False), make(replay_context=False)
     before = all_weights(agent)
-    told = agent.held_out_metrics("update", make_batch(agent), Clock(), make_generator(1, "noise"))
-    learnt = learn(learner, make_batch(learner), "update_world_model")
+    held_out = agent.held_out_metrics("update", make_batch(agent), Clock(), make_generator(1, "noise"))
+    trained = learn(learner, make_batch(learner), "update_world_model")
     assert torch.equal(before, all_weights(agent))
-    for name, value in told.items():
-        assert value == pytest.approx(learnt[name], rel=1e-5)
-    assert len(told) == 5
+    for name, value in held_out.items():
+        assert value == pytest.approx(trained[name], rel=1e-5)
+    assert len(held_out) == 5
 
 
-def test_every_part_tells_how_it_is_pulled_and_moved() -> None:
+def test_every_module_reports_gradient_and_update_norms() -> None:
     agent = make()
     first, second = (learn(agent, make_batch(agent)) for _ in range(2))
-    parts = ("encoder", "rssm", "decoder", "reward", "continuation", "actor", "critic")
-    assert all(first[f"{what}_norm_{part}"] > 0 for what in ("grad", "update") for part in parts)
-    model = [first[f"grad_norm_{part}"] for part in parts[:5]]
+    modules = ("encoder", "rssm", "decoder", "reward", "continuation", "actor", "critic")
+    assert all(first[f"{what}_norm_{module}"] > 0 for what in ("grad", "update") for module in modules)
+    model = [first[f"grad_norm_{module}"] for module in modules[:5]]
     assert np.linalg.norm(model) == pytest.approx(first["model_grad_norm"], rel=1e-5)
     assert "grad_norm_encoder" not in second

@@ -1,4 +1,4 @@
-"""The forms of Dreamer: what of them is a component, where their gradients go, and that the presets learn."""
+"""Variants of Dreamer: their components, where their gradients go, and that the presets learn."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.unit.algos.test_dreamer import ACTIONS, SMALL, all_weights, learn, ma
 GAUSSIAN = {**SMALL["model"], "rssm": {**SMALL["model"]["rssm"], "latents": "gaussian"}}
 NORMAL = {**GAUSSIAN, "reward": {"units": 6, "output": "normal"}}
 SMOOTH: dict[str, Any] = {
-    "model": NORMAL, "critic": {"layers": 1, "units": 6, "output": "normal"}, "dynamics_share": 1.0,
-    "entropy_weight": 0.0, "return_scale": {"kind": "none"}, "slow_targets": True,
+    "model": NORMAL, "critic": {"layers": 1, "units": 6, "output": "normal"}, "reparameterised_weight": 1.0,
+    "entropy_weight": 0.0, "return_scale": {"kind": "none"}, "bootstrap_from_target": True,
     "actor": {"layers": 1, "units": 6, "output_scale": 1.0, "distribution": "tanh_normal"},
 }  # fmt: skip
 
@@ -37,61 +37,60 @@ def only_the_policy(agent: Dreamer) -> None:
     agent.config = agent.config.model_copy(update={"loss_weights": chosen})
 
 
-@pytest.mark.parametrize("share", [1.0, 0.3])
+@pytest.mark.parametrize("weight", [1.0, 0.3])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_the_slope_of_dreams_reaches_the_actor_and_nobody_else(action: str, share: float) -> None:
-    agent = make(ACTIONS[action], dynamics_share=share, entropy_weight=0.0)
+def test_reparameterised_gradients_train_the_actor_only(action: str, weight: float) -> None:
+    agent = make(ACTIONS[action], reparameterised_weight=weight, entropy_weight=0.0)
     only_the_policy(agent)
     agent.update(make_batch(agent), Clock(), make_generator(1, "noise"))
     assert (agent.model_optimizer.gradient == 0).all()
-    assert all((weight.grad == 0).all() for weight in agent.critic.value.parameters())
-    assert all((weight.grad != 0).any() for weight in agent.actor.parameters())
-    assert all(weight.requires_grad for weight in (*agent.model.parameters(), *agent.critic.value.parameters()))
-    assert not any(weight.requires_grad for weight in agent.critic.slow.parameters())
+    assert all((parameter.grad == 0).all() for parameter in agent.critic.value.parameters())
+    assert all((parameter.grad != 0).any() for parameter in agent.actor.parameters())
+    assert all(each.requires_grad for each in (*agent.model.parameters(), *agent.critic.value.parameters()))
+    assert not any(parameter.requires_grad for parameter in agent.critic.target.parameters())
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_automatic_share_follows_the_slope_of_continuous_actions_only(action: str) -> None:
+def test_auto_reparameterises_continuous_actions_only(action: str) -> None:
     automatic, chosen = (
-        make(ACTIONS[action], dynamics_share=share) for share in ("auto", 1.0 if action == "box" else 0.0)
+        make(ACTIONS[action], reparameterised_weight=weight) for weight in ("auto", 1.0 if action == "box" else 0.0)
     )
     learn(automatic, make_batch(automatic))
     learn(chosen, make_batch(chosen))
     assert torch.equal(weights(automatic.actor), weights(chosen.actor))
 
 
-def test_the_model_learns_as_before_beside_it() -> None:
-    plain, sloped = make(replay_value_gradient=False), make(replay_value_gradient=False, dynamics_share=1.0)
+def test_the_model_learns_the_same_with_either_policy_gradient() -> None:
+    plain, sloped = make(replay_value_gradient=False), make(replay_value_gradient=False, reparameterised_weight=1.0)
     learn(plain, make_batch(plain))
     learn(sloped, make_batch(sloped))
     assert torch.equal(weights(plain.model), weights(sloped.model))
     assert not torch.equal(weights(plain.actor), weights(sloped.actor))
 
 
-def test_the_slope_is_what_small_changes_of_the_actor_show() -> None:
-    """Where latents, actions and heads are smooth, the gradient is a difference quotient.
-
-    With one step: in longer dreams the policy does not follow how features change what it does, as in the reference.
-    """
+def test_the_reparameterised_gradient_equals_finite_differences() -> None:
+    """With smooth latents, actions and heads, and one step: later inputs of the policy are detached."""
     agent = make(BOX, **SMOOTH, imagine_steps=1)
     for module in (agent.model, agent.actor, agent.critic):
         module.double()
     start = agent.observe(gaussian_batch_double(agent), make_generator(2)).flatten()
 
-    def gain() -> torch.Tensor:
-        noise = agent.behaviour.draw_noise(make_generator(3), 1, len(start.deter))
-        return agent.behaviour.dream_through(start, noise)[2].mean()
+    def mean_return() -> torch.Tensor:
+        noise = agent.imagination_noise(make_generator(3), 1, len(start.deter))
+        returns = agent.imagine_to_learn(start, noise)[1]
+        assert returns is not None
+        return returns.mean()
 
     bias = agent.actor.output.bias
-    (slope,) = torch.autograd.grad(gain(), bias)
-    for place in range(len(bias)):
+    (slope,) = torch.autograd.grad(mean_return(), bias)
+    for index in range(len(bias)):
         with torch.no_grad():
-            bias[place] += 1e-5
-            above = gain()
-            bias[place] -= 2e-5
-            below = gain()
-            bias[place] += 1e-5
-        assert float(slope[place]) == pytest.approx(float((above - below) / 2e-5), rel=1e-3, abs=1e-7)
+            bias[index] += 1e-5
+            above = mean_return()
+            bias[index] -= 2e-5
+            below = mean_return()
+            bias[index] += 1e-5
+        assert float(slope[index]) == pytest.approx(float((above - below) / 2e-5), rel=1e-3, abs=1e-7)
 
 
 def gaussian_batch_double(agent: Dreamer) -> Any:
@@ -120,28 +119,24 @@ def test_normal_heads_are_half_the_squared_error() -> None:
     head = agent.model.reward(torch.ones(2, agent.model.features))
     (loss,) = head.loss(torch.tensor([1.0, 3.0]))
     torch.testing.assert_close(loss, 0.5 * (head.mean() - torch.tensor([1.0, 3.0])).square())
-    assert head.expectation().requires_grad
-    assert not head.mean().requires_grad
 
 
-def test_rewards_can_be_pressed_by_tanh() -> None:
+def test_rewards_can_be_squashed_by_tanh() -> None:
     agent = make(reward_transform="tanh")
     _, rows = prepare(make_batch(agent), agent.model, agent.config)
     np.testing.assert_allclose(rows["reward"], np.tanh(make_batch(agent)["reward"][:, 1:]), rtol=1e-6)
 
 
-def test_the_slow_value_may_move_seldom_and_give_the_targets() -> None:
-    agent = make(slow_every=3, slow_rate=1.0)
-    slow = weights(agent.critic.slow)
+def test_the_target_critic_may_move_rarely_and_give_the_values() -> None:
+    agent = make(target_every=3, target_rate=1.0)
+    target = weights(agent.critic.target)
     for count in range(1, 4):
         learn(agent, make_batch(agent))
-        assert torch.equal(weights(agent.critic.slow), slow) == (count < 3)
-    assert torch.equal(weights(agent.critic.slow), weights(agent.critic.value))
-    plain, other = make(), make(slow_targets=True)
-    starts = [each.observe(make_batch(each), make_generator(2)).flatten() for each in (plain, other)]
-    noise = plain.behaviour.draw_noise(make_generator(3), 4, len(starts[0].deter))
-    pairs = zip((plain, other), starts, strict=True)
-    returns = [each.behaviour.dream_losses(*each.behaviour.dream(start, noise))[1] for each, start in pairs]
+        assert torch.equal(weights(agent.critic.target), target) == (count < 3)
+    assert torch.equal(weights(agent.critic.target), weights(agent.critic.value))
+    plain, other = make(), make(bootstrap_from_target=True)
+    batches = [each.make_sequences(make_batch(each), make_generator(3), ("behaviour",)) for each in (plain, other)]
+    returns = [each.imagined_returns(batch) for each, batch in zip((plain, other), batches, strict=True)]
     assert (returns[0] - returns[1]).abs().max() > 0.1
 
 
@@ -150,7 +145,7 @@ def test_noise_is_added_while_collecting_only() -> None:
     now["previous_action"] = now.pop("action")
     acts = {}
     for noise in (0.0, 0.5):
-        agent = make(BOX, explore_noise=noise, actor={"layers": 1, "units": 6, "min_std": 1e-3, "max_std": 1.1e-3})
+        agent = make(BOX, exploration_noise=noise, actor={"layers": 1, "units": 6, "min_std": 1e-3, "max_std": 1.1e-3})
         for mode in Mode:
             acts[noise, mode] = agent.act(now, agent.initial_carry(50), Clock(), make_generator(0), mode)[0]
     np.testing.assert_array_equal(acts[0.0, Mode.EVALUATE], acts[0.5, Mode.EVALUATE])
@@ -179,8 +174,8 @@ def test_every_form_learns_its_model(form: str, action: Any) -> None:
     config: Any = make_config(f"CartPole-v1:{form}", ["debug", "env.vector=sync", "backend.device=cpu"]).algorithm
     settings = {**config.model_dump(), "learning_rate": 1e-2, "batch_size": 2, "batch_length": 5}
     settings["model"]["rssm"] |= {"deter": 32, "hidden": 16, "stoch": 8, "classes": 4}
-    for part in ("encoder", "decoder", "reward", "continuation"):
-        settings["model"][part]["units"] = 16
+    for module in ("encoder", "decoder", "reward", "continuation"):
+        settings["model"][module]["units"] = 16
     specs = make(action).specs
     agent = Dreamer(Dreamer.Config.model_validate(settings), specs, make_generator(0, "weights"))
     rows = {key: value for key, value in make_batch(make(action)).items() if not key.startswith("note/")}
@@ -193,14 +188,14 @@ def test_every_form_learns_its_model(form: str, action: Any) -> None:
 
 
 @pytest.mark.parametrize("model", [SMALL["model"], GAUSSIAN])
-def test_what_is_kept_with_rows_is_foretold(model: Any) -> None:
+def test_extras_are_known_before_anything_is_built(model: Any) -> None:
     agent = make(model=model)
     kept = {f"{NOTE}{key}": (value.shape, value.dtype) for key, value in agent.initial_carry(1).items()}
     assert {key: (value.shape, value.dtype) for key, value in Dreamer.extras_of(agent.config).items()} == kept
 
 
-def test_looks_at_pressed_rewards_show_them_as_they_were() -> None:
+def test_predictions_undo_the_reward_transform() -> None:
     agent = make(reward_transform="tanh")
     features = torch.zeros(3, agent.model.features)
-    pressed = agent.model.predict(features).reward.numpy()
-    np.testing.assert_allclose(np.tanh(agent._show(features)["reward"]), pressed.clip(-1, 1), atol=1e-5)
+    squashed = agent.model.predict(features).reward.detach().numpy()
+    np.testing.assert_allclose(np.tanh(agent._predictions(features)["reward"]), squashed.clip(-1, 1), atol=1e-5)

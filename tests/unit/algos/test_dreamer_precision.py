@@ -1,4 +1,4 @@
-"""Dreamer in bfloat16: products are rounded, everything that is made of them is not.
+"""Dreamer in bfloat16: matmuls are rounded, everything computed from their results is not.
 
 On a CPU: there it is slow, but the same operations are rounded as on a GPU.
 """
@@ -16,7 +16,7 @@ from reverie import backend
 from reverie.algos.dreamer import Dreamer
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock, Mode
-from reverie.functional.categorical import split_divergence
+from reverie.functional.categorical import kl_losses
 from reverie.nets.blocks import NormedSiLU
 from tests.unit.algos.batches import BOX, OBSERVATIONS, column_of, random_rows
 from tests.unit.algos.test_dreamer import SMALL, all_weights, make, make_batch
@@ -25,7 +25,12 @@ from tests.unit.algos.test_dreamer_forms import NORMAL, SMOOTH, gaussian_batch
 PLAIN = {"model": {**SMALL["model"], "reward": NORMAL["reward"]}, "critic": SMOOTH["critic"]}
 FORMS: dict[str, dict[str, Any]] = {
     "vector": PLAIN,
-    "image, mixed gradients": {**PLAIN, "action": BOX, "observations": OBSERVATIONS["mixed"], "dynamics_share": 0.3},
+    "image, mixed gradients": {
+        **PLAIN,
+        "action": BOX,
+        "observations": OBSERVATIONS["mixed"],
+        "reparameterised_weight": 0.3,
+    },
     "gaussian, dynamics": {"action": BOX, **SMOOTH},
 }
 PARTS = ("model", "actor", "critic", "return_scale")
@@ -77,7 +82,7 @@ def test_every_network_multiplies_in_bfloat16() -> None:
     agent = make(BOX, OBSERVATIONS["mixed"])
     parts = ("encoder", "rssm", "decoder", "reward", "continuation")
     networks = {name: getattr(agent.model, name) for name in parts}
-    networks |= {"actor": agent.actor, "value": agent.critic.value, "slow": agent.critic.slow}
+    networks |= {"actor": agent.actor, "value": agent.critic.value, "target": agent.critic.target}
     found: dict[str, set[torch.dtype]] = {name: set() for name in networks}
     for name, network in networks.items():
         for layer in network.modules():
@@ -98,25 +103,24 @@ def test_norms_round_once(is_learning: bool) -> None:
     torch.testing.assert_close(found.float(), wanted, rtol=2**-8, atol=1e-6)
 
 
-def test_chances_divergences_and_latents_are_not_rounded() -> None:
-    """In bfloat16 chances would add up to 1 within 1e-2 and divergences be right within 1e-2, not 1e-6."""
+def test_probabilities_divergences_and_latents_are_not_rounded() -> None:
+    """In bfloat16 probabilities would add up to 1 within 1e-2 and divergences be right within 1e-2, not 1e-6."""
     set_precision("bfloat16")
     agent = make(free_nats=0.0)
-    (part,) = agent._cut(make_batch(agent), make_generator(1))
-    observed = agent._observe(part)
-    posterior, prior = observed.posterior, agent.model.rssm.prior(observed.latent.deter)
-    for chances in (posterior, prior):
-        assert chances.dtype == torch.float32
-        assert (chances.sum(-2) - 1).abs().max() < 1e-6
-    wanted, _ = split_divergence(posterior.double(), prior.double().log(), 0.0)
-    torch.testing.assert_close(
-        agent.model_losses(observed, part.rows)["dynamics"].double(), wanted, rtol=1e-5, atol=1e-6
-    )
-    assert not torch.equal(observed.latent.deter, observed.latent.deter.bfloat16().float())
-    assert set(observed.latent.stoch.unique().tolist()) == {0.0, 1.0}
-    dream = agent.imagine(observed.latent.flatten(), make_generator(2), steps=3)
-    assert dream.features.dtype == torch.float32
-    assert not torch.equal(dream.features, dream.features.bfloat16().float())
+    (batch,) = agent.make_sequences(make_batch(agent), make_generator(1), ("model", "behaviour")).split()
+    post = agent.model.observe(batch.context, batch.rows, batch.noise)
+    posterior, prior = post.params, agent.model.rssm.prior(post.latent.deter)
+    for probs in (posterior, prior):
+        assert probs.dtype == torch.float32
+        assert (probs.sum(-2) - 1).abs().max() < 1e-6
+    wanted, _ = kl_losses(posterior.double(), prior.double().log(), 0.0)
+    torch.testing.assert_close(agent.model_losses(post, batch.rows)["dynamics"].double(), wanted, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(post.latent.deter, post.latent.deter.bfloat16().float())
+    assert set(post.latent.stoch.unique().tolist()) == {0.0, 1.0}
+    imagined = agent.imagine(post.latent.detach().flatten(), make_generator(2), steps=3)
+    assert isinstance(imagined.features, torch.Tensor)
+    assert imagined.features.dtype == torch.float32
+    assert not torch.equal(imagined.features, imagined.features.bfloat16().float())
 
 
 def test_two_hot_means_are_not_rounded() -> None:
@@ -125,15 +129,15 @@ def test_two_hot_means_are_not_rounded() -> None:
     features = torch.linspace(-1, 1, 6 * agent.model.features).view(6, -1)
     head = agent.critic(features)
     assert head.logits.dtype == torch.float32
-    chances = head.logits.double().softmax(-1)
+    probs = head.logits.double().softmax(-1)
     half = len(head.bins) // 2
-    wanted = (chances[:, -half:] - chances[:, :half].flip(-1)) @ head.bins[-half:].double()
+    wanted = (probs[:, -half:] - probs[:, :half].flip(-1)) @ head.bins[-half:].double()
     torch.testing.assert_close(head.mean().double(), wanted, rtol=1e-4, atol=0.0)
 
 
 @pytest.mark.parametrize("gaussian", [False, True])
-def test_products_are_rounded_where_gradients_are_written_out(gaussian: bool) -> None:
-    """The scan over rows and the moves of dreams differ from float32, and by no more than rounding does."""
+def test_matmuls_are_rounded_in_the_scan_and_in_imagination(gaussian: bool) -> None:
+    """Both differ from float32, and by no more than rounding does."""
     found = {}
     for precision in ("float32", "bfloat16"):
         set_precision(precision)
@@ -148,7 +152,7 @@ def test_products_are_rounded_where_gradients_are_written_out(gaussian: bool) ->
         torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.02)
 
 
-def test_the_same_rows_again_and_again_are_learnt() -> None:
+def test_training_on_the_same_rows_lowers_the_loss() -> None:
     set_precision("bfloat16")
     agent = make(learning_rate=1e-2)
     losses = [

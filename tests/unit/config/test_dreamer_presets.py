@@ -117,9 +117,9 @@ def test_single_envs_step_and_learn_in_turn(words: tuple[str, ...]) -> None:
 def test_the_second_form_has_values_of_its_own_for_the_control_suite() -> None:
     plain, suite = (load_config(compose("dmc/walker_walk:dreamer_v2", words).tree) for words in ([], ["dmc_v2"]))
     algorithm: Any = plain.algorithm
-    assert (algorithm.dynamics_share, algorithm.reward_transform, algorithm.free_nats) == ("auto", "tanh", 0)
+    assert (algorithm.reparameterised_weight, algorithm.reward_transform, algorithm.free_nats) == ("auto", "tanh", 0)
     algorithm = suite.algorithm
-    assert (algorithm.dynamics_share, algorithm.reward_transform, algorithm.free_nats) == (1.0, "none", 1)
+    assert (algorithm.reparameterised_weight, algorithm.reward_transform, algorithm.free_nats) == (1.0, "none", 1)
     assert (algorithm.model.rssm.deter, algorithm.model.rssm.classes, algorithm.entropy_weight) == (200, 32, 1e-4)
     assert suite.env.wrappers[0].kind == "action_repeat"
 

@@ -39,6 +39,21 @@ def test_runs_of_version_2_keep_the_entropy_they_aim_at() -> None:
     assert migrate(fixed)[0]["algorithm"] == fixed["algorithm"]
 
 
+def test_settings_of_dreamer_get_their_new_names() -> None:
+    """At the top and in the overrides of phases; other algorithms keep what they have."""
+    phases = [{"name": "a", "overrides": {"algorithm.slow_rate": 0.5, "env.num_envs": 2}}]
+    algorithm = {"kind": "dreamer", "slow_targets": True, "dynamics_share": 0.3, "horizon": 9}
+    old = {"schema_version": 4, "algorithm": algorithm, "phases": [{"repeat": 2, "phases": phases}, *phases]}
+    tree, notes = migrate(old)
+    assert tree["algorithm"] == {
+        "kind": "dreamer", "bootstrap_from_target": True, "reparameterised_weight": 0.3, "horizon": 9,
+    }  # fmt: skip
+    renamed = {"algorithm.target_rate": 0.5, "env.num_envs": 2}
+    assert tree["phases"][1]["overrides"] == tree["phases"][0]["phases"][0]["overrides"] == renamed
+    assert "algorithm.slow_targets is now called algorithm.bootstrap_from_target." in notes
+    assert len(notes) == 2
+
+
 def test_the_newer_name_wins_over_the_old_one() -> None:
     tree, notes = migrate({"algorithm": {"lr": 0.1, "learning_rate": 0.2}})
     assert tree["algorithm"] == {"learning_rate": 0.2}

@@ -10,12 +10,12 @@ import torch
 
 from reverie.core.rng import make_generator
 from reverie.functional.categorical import (
-    draw_one_hot,
     entropy,
+    kl_losses,
     log_mix_uniform,
     mix_uniform,
     one_hot,
-    split_divergence,
+    sample_one_hot,
     straight_through,
 )
 
@@ -31,7 +31,7 @@ def test_uniform_mix_by_hand() -> None:
 def test_sampling_inverts_the_distribution_function() -> None:
     probability = torch.tensor([[0.2], [0.0], [0.5], [0.3]])
     uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 0.99])
-    drawn = draw_one_hot(probability.expand(6, 4, 1), uniform[:, None])
+    drawn = sample_one_hot(probability.expand(6, 4, 1), uniform[:, None])
     assert drawn.argmax(-2).squeeze(-1).tolist() == [0, 0, 2, 2, 3, 3]
     assert (drawn.sum(-2) == 1).all()
     assert ((drawn == 0) | (drawn == 1)).all()
@@ -40,7 +40,7 @@ def test_sampling_inverts_the_distribution_function() -> None:
 def test_samples_come_as_often_as_they_should() -> None:
     probability = mix_uniform(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]), 0.01)
     uniform = make_generator(1).random((40_000, 2), dtype=np.float32)
-    drawn = draw_one_hot(probability.expand(40_000, 3, 2), torch.as_tensor(uniform))
+    drawn = sample_one_hot(probability.expand(40_000, 3, 2), torch.as_tensor(uniform))
     torch.testing.assert_close(drawn.mean(0), probability, atol=0.01, rtol=0)
 
 
@@ -64,7 +64,7 @@ def test_divergence_and_entropy_by_hand() -> None:
     expected = torch.tensor(0.5 * math.log(4 / 3))
     two = torch.cat([HALF, SKEWED], 1), torch.cat([SKEWED, SKEWED], 1)  # equal ones add nothing
     for posterior, prior in ((HALF, SKEWED), two):
-        for half in split_divergence(posterior, prior.log(), 0.0):
+        for half in kl_losses(posterior, prior.log(), 0.0):
             torch.testing.assert_close(half, expected)
     torch.testing.assert_close(entropy(torch.cat([HALF, HALF], 1)), torch.tensor(2 * math.log(2)))
 
@@ -72,7 +72,7 @@ def test_divergence_and_entropy_by_hand() -> None:
 def test_free_nats_cut_value_and_gradient() -> None:
     logits = torch.tensor([[0.0], [0.0]], requires_grad=True), torch.tensor([[0.0], [1.0]], requires_grad=True)
     posterior, prior = (mix_uniform(each, 0.0) for each in logits)
-    dynamics, representation = split_divergence(posterior, prior.log(), free_nats=1.0)
+    dynamics, representation = kl_losses(posterior, prior.log(), free_nats=1.0)
     assert (float(dynamics.detach()), float(representation.detach())) == (1.0, 1.0)
     gradients = torch.autograd.grad(dynamics + representation, logits)
     assert all((gradient == 0).all() for gradient in gradients)
@@ -81,7 +81,7 @@ def test_free_nats_cut_value_and_gradient() -> None:
 def test_each_half_of_the_divergence_pulls_one_side() -> None:
     logits = torch.tensor([[0.0], [0.0]], requires_grad=True), torch.tensor([[0.0], [1.0]], requires_grad=True)
     posterior, prior = (mix_uniform(each, 0.0) for each in logits)
-    dynamics, representation = split_divergence(posterior, prior.log(), free_nats=0.0)
+    dynamics, representation = kl_losses(posterior, prior.log(), free_nats=0.0)
     torch.testing.assert_close(dynamics, representation)
     from_dynamics = torch.autograd.grad(dynamics, logits, allow_unused=True, retain_graph=True)
     from_representation = torch.autograd.grad(representation, logits, allow_unused=True)
@@ -101,7 +101,7 @@ def test_divergences_of_sure_distributions_equal_those_in_double_precision(gap: 
         logits = torch.tensor([[gap, 0.0, gap], [0.0, gap, 0.0]], dtype=dtype, requires_grad=True)
         prior = torch.tensor([[0.0, gap, gap], [gap, 0.0, 0.0]], dtype=dtype, requires_grad=True)
         probability = mix_uniform(logits, unimix)
-        halves = split_divergence(probability, log_mix_uniform(prior, unimix), 0.0)
+        halves = kl_losses(probability, log_mix_uniform(prior, unimix), 0.0)
         results += [*halves, *torch.autograd.grad(sum(halves), (logits, prior))]
         results.append(entropy(probability))
     for single, double in zip(found, wanted, strict=True):
@@ -112,6 +112,6 @@ def test_classes_that_round_to_impossible_cost_the_gap_of_their_logits() -> None
     posterior = mix_uniform(torch.tensor([[110.0, 0.0], [0.0, 110.0]]), 0.0)
     log_prior = log_mix_uniform(torch.tensor([[0.0, 110.0], [110.0, 0.0]]), 0.0)
     assert (posterior == 0).sum() == 2
-    for half in split_divergence(posterior, log_prior, 0.0):
+    for half in kl_losses(posterior, log_prior, 0.0):
         assert half.item() == pytest.approx(220)
     assert entropy(posterior).item() == 0

@@ -1,4 +1,4 @@
-"""The RSSM with Gaussian latents against a slow form, and what it stores."""
+"""The RSSM with Gaussian latents against a plain form, and what it stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch import Tensor
 from reverie import backend
 from reverie.core.rng import make_generator
 from reverie.models.gaussian_rssm import GaussianRSSM
-from reverie.models.rssm import FEWEST_PICKED, Latent, RSSMConfig
+from reverie.models.latent import Decision, Latent
+from reverie.models.rssm import MIN_LOOKUP_COLUMNS, RSSMConfig
 
 CONFIG = RSSMConfig(latents="gaussian", deter=8, hidden=6, stoch=3, blocks=2)
 
@@ -29,12 +30,12 @@ def test_sizes_are_those_of_numbers() -> None:
     assert (RSSMConfig(stoch=3, classes=4).width, RSSMConfig(stoch=3, classes=4).outputs) == (12, 12)
 
 
-def test_following_equals_one_step_after_the_other(rssm: GaussianRSSM) -> None:
+def test_observing_equals_one_step_after_the_other(rssm: GaussianRSSM) -> None:
     tokens, actions, noise = numbers(2, 4, 5, seed=1), numbers(2, 4, 2, seed=2), numbers(2, 4, 3, seed=3)
     is_first = torch.zeros(2, 4, dtype=torch.bool)
     is_first[0, 2] = True
     start = Latent(numbers(2, 8, seed=4), numbers(2, 3, seed=5))
-    observed = rssm.observe(start, tokens, actions, is_first, noise)
+    post = rssm.observe(start, tokens, actions, is_first, noise)
     for row in range(2):
         deter, stoch = start.deter[row : row + 1], start.stoch[row : row + 1]
         for step in range(4):
@@ -46,35 +47,36 @@ def test_following_equals_one_step_after_the_other(rssm: GaussianRSSM) -> None:
             mean, spread = rssm.posterior_output(rssm.posterior_hidden(hidden)).chunk(2, -1)
             deviation = torch.nn.functional.softplus(spread) + 0.1
             stoch = mean + deviation * noise[row, step]
-            torch.testing.assert_close(observed.latent.deter[row, step], deter[0])
-            torch.testing.assert_close(observed.latent.stoch[row, step], stoch[0])
-            torch.testing.assert_close(observed.posterior[row, step], torch.stack([mean[0], deviation[0]]))
+            torch.testing.assert_close(post.latent.deter[row, step], deter[0])
+            torch.testing.assert_close(post.latent.stoch[row, step], stoch[0])
+            torch.testing.assert_close(post.params[row, step], torch.stack([mean[0], deviation[0]]))
 
 
-def test_both_ways_of_dreaming_agree_and_one_has_gradients(rssm: GaussianRSSM) -> None:
+def test_both_forms_of_imagination_agree_and_one_has_gradients(rssm: GaussianRSSM) -> None:
     start, noise = Latent(numbers(4, 8), numbers(4, 3, seed=1)), numbers(5, 4, 3, seed=2)
     action = numbers(4, 2, seed=3).requires_grad_()
-    dreamt = rssm.dream(start, lambda features, step: action, noise)
-    torch.testing.assert_close(dreamt, rssm.imagine(start, lambda features, step: action, noise))
-    assert dreamt.shape == (6, 4, 11)
-    (slope,) = torch.autograd.grad(dreamt[-1].sum(), action)
-    assert (slope != 0).any()
+    features, _ = rssm.imagine_with_gradient(start, lambda *_: Decision(action, encoded=action), noise)
+    torch.testing.assert_close(features, rssm.imagine(start, lambda *_: Decision(action, encoded=action), noise)[0])
+    assert features.shape == (6, 4, 11)
+    (gradient,) = torch.autograd.grad(features[-1].sum(), action)
+    assert (gradient != 0).any()
 
 
 def test_latents_are_stored_as_they_are(rssm: GaussianRSSM) -> None:
     latent = Latent(numbers(2, 8), numbers(2, 3, seed=1))
     stored = rssm.unpack(backend.to_tensors(rssm.pack(latent)))
     assert torch.equal(stored.features, latent.features)
-    assert rssm.draw_noise(make_generator(0), 2, 5).shape == (2, 5, 3)
-    assert rssm.draw_noise(make_generator(0), 9, 9).min() < 0
+    assert rssm.sample_noise(make_generator(0), 2, 5).shape == (2, 5, 3)
+    assert rssm.sample_noise(make_generator(0), 9, 9).min() < 0
 
 
-def test_many_latents_are_dreamt_as_numbers() -> None:
-    """As many categorical columns would be picked as indices."""
-    config = CONFIG.model_copy(update={"stoch": FEWEST_PICKED})
+def test_many_gaussian_latents_are_not_looked_up() -> None:
+    """As many categorical columns would be stored as indices."""
+    config = CONFIG.model_copy(update={"stoch": MIN_LOOKUP_COLUMNS})
     with backend.seeded(make_generator(0)):
         rssm = GaussianRSSM(config, 2, 5)
-    start = Latent(numbers(4, 8), numbers(4, FEWEST_PICKED, seed=1))
-    noise, action = numbers(3, 4, FEWEST_PICKED, seed=2), numbers(4, 2, seed=3)
-    dreamt = rssm.imagine(start, lambda features, step: action, noise)
-    torch.testing.assert_close(dreamt, rssm.dream(start, lambda features, step: action, noise))
+    start = Latent(numbers(4, 8), numbers(4, MIN_LOOKUP_COLUMNS, seed=1))
+    noise, action = numbers(3, 4, MIN_LOOKUP_COLUMNS, seed=2), numbers(4, 2, seed=3)
+    features, _ = rssm.imagine(start, lambda *_: Decision(action, encoded=action), noise)
+    plain, _ = rssm.imagine_with_gradient(start, lambda *_: Decision(action, encoded=action), noise)
+    torch.testing.assert_close(features, plain)

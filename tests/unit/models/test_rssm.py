@@ -1,6 +1,8 @@
-"""The RSSM against a slow form that does one step at a time and hoists nothing out of the loop."""
+"""The RSSM against a plain form that does one step at a time and hoists nothing out of the loop."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,8 +11,9 @@ from torch import Tensor
 
 from reverie import backend
 from reverie.core.rng import make_generator
-from reverie.models.rssm import RSSM, Latent, RSSMConfig
-from reverie.nets.choices import Chosen, Features, plain
+from reverie.models.latent import Decision, Latent, Policy
+from reverie.models.rssm import RSSM, RSSMConfig
+from reverie.nets.one_hot import Features, OneHotFeatures, to_dense
 
 CONFIG = RSSMConfig(deter=8, hidden=6, stoch=3, classes=4, blocks=2)
 ACTIONS, TOKENS, COUNT, STEPS = 2, 5, 3, 6
@@ -38,17 +41,35 @@ def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def start(rssm: RSSM) -> Latent:
-    stoch = rssm.draw(torch.full((COUNT, 4, 3), 0.25), uniform(COUNT, 3, seed=4))
+    stoch = rssm.sample(torch.full((COUNT, 4, 3), 0.25), uniform(COUNT, 3, seed=4))
     return Latent(uniform(COUNT, 8, seed=5), stoch.flatten(1))
 
 
-def slow_move(rssm: RSSM, latent: Latent, action: Tensor) -> Tensor:
+def encoded(actions: Callable[[Features, int], Tensor]) -> Policy:
+    """A policy that gives encoded actions."""
+
+    def decide(features: Features, step: int) -> Decision:
+        action = actions(features, step)
+        return Decision(action, encoded=action)
+
+    return decide
+
+
+FIRST_COLUMNS = encoded(lambda features, step: to_dense(features)[:, :ACTIONS])
+
+
+def imagine(rssm: RSSM, latent: Latent, policy: Policy, noise: Tensor) -> Tensor:
+    """Dense features (H + 1, N, F)."""
+    return to_dense(rssm.imagine(latent, policy, noise)[0])
+
+
+def plain_next_deter(rssm: RSSM, latent: Latent, action: Tensor) -> Tensor:
     clipped = action.clamp(-1, 1)
     parts = [rssm.from_deter(latent.deter), rssm.from_stoch(latent.stoch), rssm.from_action(clipped)]
     return rssm.core(latent.deter, rssm.core.shared(torch.cat(parts, -1)))
 
 
-def slow_sample(logits: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def plain_sample(logits: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities and one-hot samples (classes, variables), one variable after the other."""
     probability = 0.99 * logits.view(4, 3).softmax(0) + 0.01 / 4
     sample = torch.zeros(4, 3)
@@ -62,7 +83,7 @@ def slow_sample(logits: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def test_observing_equals_the_slow_form(rssm: RSSM) -> None:
+def test_observing_equals_the_plain_form(rssm: RSSM) -> None:
     tokens, actions, is_first, noise = inputs()
     found = rssm.observe(start(rssm), tokens, actions, is_first, noise)
     for env in range(COUNT):
@@ -71,63 +92,63 @@ def test_observing_equals_the_slow_form(rssm: RSSM) -> None:
             action = actions[env, step][None]
             if is_first[env, step]:
                 latent, action = rssm.initial(1), torch.zeros(1, ACTIONS)
-            deter = slow_move(rssm, latent, action)
+            deter = plain_next_deter(rssm, latent, action)
             hidden = rssm.posterior_deter(deter) + tokens[env, step] @ rssm.posterior_token.weight.T
             logits = rssm.posterior_output(rssm.posterior_hidden(hidden))
-            probability, sample = slow_sample(logits[0], noise[env, step])
+            probability, sample = plain_sample(logits[0], noise[env, step])
             latent = Latent(deter, sample.view(1, -1))
             torch.testing.assert_close(found.latent.deter[env, step], deter[0])
-            torch.testing.assert_close(found.posterior[env, step], probability)
+            torch.testing.assert_close(found.params[env, step], probability)
             torch.testing.assert_close(found.latent.stoch[env, step], sample.flatten())
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("fewest", [1, 256])
-@pytest.mark.parametrize("begins_anew", [False, True])
-def test_imagining_equals_the_slow_form(
-    rssm: RSSM, begins_anew: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_initial", [False, True])
+def test_imagining_equals_the_plain_form(
+    rssm: RSSM, is_initial: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether rows are picked or not, also from the beginning of an episode, where no class is chosen yet."""
-    monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", fewest)
+    """With and without lookups, also from the beginning of an episode, where variables have no class."""
+    monkeypatch.setattr("reverie.models.rssm.MIN_LOOKUP_COLUMNS", fewest)
     noise = uniform(4, COUNT, CONFIG.stoch, seed=6)
 
-    def policy(features: Features, step: int) -> Tensor:
-        return plain(features)[:, :ACTIONS] * (step + 1)
+    def actions(features: Features, step: int) -> Tensor:
+        return to_dense(features)[:, :ACTIONS] * (step + 1)
 
-    latent = rssm.initial(COUNT) if begins_anew else start(rssm)
-    found = plain(rssm.imagine(latent, policy, noise))
+    latent = rssm.initial(COUNT) if is_initial else start(rssm)
+    found = imagine(rssm, latent, encoded(actions), noise)
     torch.testing.assert_close(found[0], latent.features)
     for step in range(4):
-        deter = slow_move(rssm, latent, policy(latent.features, step))
+        deter = plain_next_deter(rssm, latent, actions(latent.features, step))
         logits = rssm.prior_output(rssm.prior_layers(deter))
-        samples = [slow_sample(logits[n], noise[step, n])[1].flatten() for n in range(COUNT)]
+        samples = [plain_sample(logits[n], noise[step, n])[1].flatten() for n in range(COUNT)]
         latent = Latent(deter, torch.stack(samples))
         torch.testing.assert_close(found[step + 1], latent.features)
 
 
 @torch.no_grad()
-def test_choices_looked_up_move_the_memory_as_choices_projected(rssm: RSSM) -> None:
+def test_discrete_actions_looked_up_equal_those_projected(rssm: RSSM) -> None:
     noise = uniform(3, COUNT, CONFIG.stoch, seed=6)
 
-    def policy(features: Features, step: int) -> Tensor:
-        return torch.eye(ACTIONS)[(torch.arange(COUNT) + step) % ACTIONS]
-
-    projected = plain(rssm.imagine(start(rssm), policy, noise))
-    rssm.actions_are_choices = True
-    torch.testing.assert_close(plain(rssm.imagine(start(rssm), policy, noise)), projected)
+    policy = encoded(lambda features, step: torch.eye(ACTIONS)[(torch.arange(COUNT) + step) % ACTIONS])
+    projected = imagine(rssm, start(rssm), policy, noise)
+    rssm.has_discrete_actions = True
+    torch.testing.assert_close(imagine(rssm, start(rssm), policy, noise), projected)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("begins_anew", [False, True])
-def test_dreams_know_where_their_ones_are(rssm: RSSM, begins_anew: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    latent, dreams = rssm.initial(COUNT) if begins_anew else start(rssm), []
-    for fewest, kind in ((1, Chosen), (10**9, Tensor)):
-        monkeypatch.setattr("reverie.models.rssm.FEWEST_PICKED", fewest)
+@pytest.mark.parametrize("is_initial", [False, True])
+def test_features_are_one_hot_from_a_number_of_columns_on(
+    rssm: RSSM, is_initial: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latent, imagined = rssm.initial(COUNT) if is_initial else start(rssm), []
+    for fewest, kind in ((1, OneHotFeatures), (10**9, Tensor)):
+        monkeypatch.setattr("reverie.models.rssm.MIN_LOOKUP_COLUMNS", fewest)
         noise = uniform(3, COUNT, CONFIG.stoch)
-        dreams.append(rssm.imagine(latent, lambda features, step: plain(features)[:, :ACTIONS], noise))
-        assert isinstance(dreams[-1], kind)
-    torch.testing.assert_close(*map(plain, dreams))
-    torch.testing.assert_close(plain(dreams[0])[0], latent.features)
+        imagined.append(rssm.imagine(latent, FIRST_COLUMNS, noise)[0])
+        assert isinstance(imagined[-1], kind)
+    torch.testing.assert_close(*map(to_dense, imagined))
+    torch.testing.assert_close(to_dense(imagined[0])[0], latent.features)
 
 
 @torch.no_grad()
@@ -161,22 +182,22 @@ def test_gradients_flow_through_samples_to_earlier_tokens(rssm: RSSM) -> None:
     assert (gradient[:2] == 0).all()
 
 
-def test_dreams_have_no_gradient(rssm: RSSM) -> None:
-    seen = rssm.imagine(start(rssm), lambda features, step: plain(features)[:, :ACTIONS], uniform(2, COUNT, 3))
-    assert not plain(seen).requires_grad
+def test_imagination_has_no_gradient(rssm: RSSM) -> None:
+    assert not imagine(rssm, start(rssm), FIRST_COLUMNS, uniform(2, COUNT, 3)).requires_grad
 
 
-def test_blocks_must_divide_the_memory() -> None:
+def test_blocks_must_divide_deter() -> None:
     with pytest.raises(ValidationError, match="must divide"):
         RSSMConfig(deter=9, blocks=2)
 
 
-def test_actions_that_are_too_big_still_have_a_slope(rssm: RSSM) -> None:
-    """The slope at 1 in their direction, made smaller as the action is; of twice the size, half of it."""
+def test_actions_out_of_bounds_still_have_a_gradient(rssm: RSSM) -> None:
+    """The gradient at the bound, divided by the factor that the action is too big."""
 
     def slope(*action: float) -> Tensor:
         given = torch.tensor([action], requires_grad=True)
-        (found,) = torch.autograd.grad(rssm.dream(start(rssm), lambda *_: given, uniform(1, COUNT, 3)).sum(), given)
+        features, _ = rssm.imagine_with_gradient(start(rssm), encoded(lambda *_: given), uniform(1, COUNT, 3))
+        (found,) = torch.autograd.grad(features.sum(), given)
         return found[0]
 
     inside, beyond = slope(1.0, -1.0), slope(2.0, -4.0)
@@ -186,7 +207,7 @@ def test_actions_that_are_too_big_still_have_a_slope(rssm: RSSM) -> None:
 
 
 def test_latents_are_stored_as_bytes_and_come_back() -> None:
-    """With as many classes as there can be; a variable without a class has none afterwards."""
+    """With the largest number of classes; a variable without a class has none afterwards."""
     with backend.seeded(make_generator(0)):
         rssm = RSSM(RSSMConfig(deter=2, hidden=2, stoch=255, classes=255, blocks=1), ACTIONS, TOKENS)
     stoch = torch.cat([torch.eye(255).view(1, -1), rssm.initial(1).stoch])

@@ -12,8 +12,10 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, Specs
 from reverie.functional.symlog import symlog
-from reverie.models.rssm import Latent, RSSMConfig
-from reverie.models.world_model import ActionInput, CodecConfig, WorldModel, WorldModelConfig
+from reverie.models.latent import Latent
+from reverie.models.observation_codec import CodecConfig
+from reverie.models.rssm import RSSMConfig
+from reverie.models.world_model import ActionInput, RSSMWorldModel, WorldModelConfig
 from reverie.nets.two_hot import HeadConfig, ScalarHeadConfig
 from tests.unit.algos.batches import (
     BOX,
@@ -32,12 +34,12 @@ CONFIG = WorldModelConfig(
 )  # fmt: skip
 
 
-def make_model(specs: Specs, config: WorldModelConfig = CONFIG) -> WorldModel:
+def make_model(specs: Specs, config: WorldModelConfig = CONFIG) -> RSSMWorldModel:
     with backend.seeded(make_generator(0)):
-        return WorldModel(config, specs)
+        return RSSMWorldModel(config, specs)
 
 
-def observe(model: WorldModel, specs: Specs) -> tuple[Latent, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def observe(model: RSSMWorldModel, specs: Specs) -> tuple[Latent, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     arrays = random_rows(specs, 2, 4)
     rows = backend.to_tensors({**arrays, "previous_action": arrays["action"]})
     uniform = torch.as_tensor(make_generator(1).random((2, 4, 3)), dtype=torch.float32)
@@ -80,7 +82,7 @@ def test_reconstruction_is_a_sum_over_all_that_is_seen() -> None:
     flat = Latent(*(part.flatten(0, 1) for part in latent))
     vectors = model.decoder.output(model.decoder.layers(flat.features))
     vector, logits = vectors[:, :3], vectors[:, 3:]
-    image = model.decoder.pyramid(flat.deter, flat.stoch)
+    image = model.decoder.conv(flat.deter, flat.stoch)
     expected = (vector - symlog(rows["obs/1"].flatten(0, 1))).square().sum(-1)
     expected = expected + (image - rows["obs/0"].flatten(0, 1) / 255).square().sum((1, 2, 3))
     expected = expected - logits.log_softmax(-1)[torch.arange(8), rows["obs/2"].flatten()]
@@ -136,9 +138,9 @@ def test_images_start_at_the_mean_brightness_of_each_channel(strided: bool) -> N
     image[0, :, :8, :, 0], image[..., 1] = 255, 255  # a quarter of the first channel, all of the second
     parts = [{"image": part, "reward": torch.zeros(1, 3)} for part in image.split(1)]
     decoder.start_at_mean(parts)
-    assert decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([0.25, 0.99])
+    assert decoder.conv.output_bias.sigmoid().tolist() == pytest.approx([0.25, 0.99])
     decoder.start_at_mean([{"image": 0 * image, "reward": torch.zeros(2, 3)}])  # no longer new: nothing changes
-    assert decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([0.25, 0.99])
+    assert decoder.conv.output_bias.sigmoid().tolist() == pytest.approx([0.25, 0.99])
 
 
 def test_rows_that_do_not_count_do_not_brighten_the_start() -> None:
@@ -146,4 +148,4 @@ def test_rows_that_do_not_count_do_not_brighten_the_start() -> None:
     decoder = make_model(specs).decoder
     image = torch.tensor([51, 255], dtype=torch.uint8).view(1, 2, 1, 1, 1).expand(1, 2, 16, 16, 1)
     decoder.start_at_mean([{"image": image, "reward": torch.zeros(1, 2), "weight": torch.tensor([[1.0, 0.0]])}])
-    assert decoder.pyramid.output_bias.sigmoid().tolist() == pytest.approx([0.2])
+    assert decoder.conv.output_bias.sigmoid().tolist() == pytest.approx([0.2])

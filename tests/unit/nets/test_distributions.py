@@ -114,18 +114,18 @@ def test_samples_that_gradients_flow_through() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0]], requires_grad=True)
     noise = torch.tensor([[0.5, 0.9999, 0.5]])
     choice = Categorical(logits)
-    sample = choice.through(noise)
+    sample = choice.rsample(noise)
     assert sample.tolist() == [[0.0, 1.0, 0.0]] == [[float(k == choice.sample(noise)) for k in range(3)]]
     (slope,) = torch.autograd.grad((sample * torch.tensor([1.0, 0.0, 0.0])).sum(), logits)
     chances = logits.detach().softmax(-1)[0]
     torch.testing.assert_close(slope[0], chances[0] * (torch.tensor([1.0, 0.0, 0.0]) - chances))
     pair = MultiCategorical(torch.zeros(2, 5), (2, 3), (2,))
     numbers = torch.rand(2, 5, generator=torch.Generator().manual_seed(0))
-    one_hots = pair.through(numbers)
+    one_hots = pair.rsample(numbers)
     for column, part in enumerate(one_hots.split([2, 3], -1)):
         assert torch.equal(part.argmax(-1), pair.sample(numbers)[:, column])
     mean = torch.zeros(2, 2, 1, requires_grad=True)
-    through = Gaussian(mean, torch.zeros(2, 2, 1)).through(torch.ones(2, 2))
+    through = Gaussian(mean, torch.zeros(2, 2, 1)).rsample(torch.ones(2, 2))
     assert through.shape == (2, 2)
     assert torch.autograd.grad(through.sum(), mean)[0].sum() == 4
 
@@ -146,5 +146,5 @@ def test_a_joint_distribution_is_the_sum_of_its_parts() -> None:
     torch.testing.assert_close(joint.log_prob(action), wanted)
     torch.testing.assert_close(joint.entropy(), torch.stack([part.entropy() for part in parts]).sum(0))
     assert joint.mode().tolist() == [[2.0, pytest.approx(0.1), pytest.approx(-0.2), 0.0, 0.0]]
-    torch.testing.assert_close(joint.through(noise)[0, 3:5], torch.tensor([1.1, -1.2]))
-    assert joint.through(noise)[0, 5:].tolist() == [1, 0, 0, 1]
+    torch.testing.assert_close(joint.rsample(noise)[0, 3:5], torch.tensor([1.1, -1.2]))
+    assert joint.rsample(noise)[0, 5:].tolist() == [1, 0, 0, 1]

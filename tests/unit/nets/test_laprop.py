@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from reverie.core.rng import make_generator
-from reverie.nets.laprop import LaProp, step_together
+from reverie.nets.joint import Loss, minimise_jointly
+from reverie.nets.laprop import LaProp
 
 
 def make(values: list[list[float]], **settings: Any) -> tuple[LaProp, list[nn.Parameter]]:
@@ -75,12 +76,14 @@ def test_weights_without_gradient_stay_where_they_are() -> None:
 def test_two_optimisers_stepped_together_equal_one() -> None:
     values, numbers = [[1.0, 2.0], [0.5]], make_generator(0).standard_normal((4, 3))
     whole, together = make(values, clip=0.3, warmup=3), [make([value], clip=0.3, warmup=3) for value in values]
-    halves, parameters = [each[0] for each in together], [each[1][0] for each in together]
+    halves, parameters = {str(index): each[0] for index, each in enumerate(together)}, [each[1][0] for each in together]
     for row in torch.as_tensor(numbers, dtype=torch.float32):
         whole[0].step((torch.cat(list(whole[1])) * row).square().sum(), 0.1)
-        step_together(halves, (torch.cat(parameters) * row).square().sum(), [0.1, 0.1])
+        minimise_jointly(
+            halves, lambda row: Loss((torch.cat(parameters) * row).square().sum()), [row], {"0": 0.1, "1": 0.1}
+        )
     assert torch.equal(torch.cat(list(whole[1])), torch.cat(parameters))
-    assert [half.steps for half in halves] == [4, 4]
+    assert [half.steps for half in halves.values()] == [4, 4]
 
 
 def test_state_continues_bit_for_bit() -> None:

@@ -162,7 +162,7 @@ def test_networks_without_weights_stay_with_torch(calls: list[Any]) -> None:
 @pytest.mark.parametrize("form", [{}, {"action": BOX, **SMOOTH}], ids=["discrete", "gaussian"])
 def test_dreamer_learns_the_same(form: dict[str, Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """All that multiplies in it: layers with and without known choices, dreams, and the scan with its gradients."""
-    for owner, name in ((products, "SMALLEST"), (products, "THINNEST"), (rssm, "FEWEST_PICKED")):
+    for owner, name in ((products, "SMALLEST"), (products, "THINNEST"), (rssm, "MIN_LOOKUP_COLUMNS")):
         monkeypatch.setattr(owner, name, 1)
     ends = []
     for chosen in ("torch", "onednn"):

@@ -9,15 +9,15 @@ import torch.nn.functional as F
 from reverie import backend
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
-from reverie.nets.pyramid import Doubling, ImageDecoder, ImageEncoder, PyramidConfig
+from reverie.nets.conv_codec import ConvConfig, ImageDecoder, ImageEncoder, UpsampleConv
 
-SMALL = PyramidConfig(depth=2, multipliers=(1, 2))
+SMALL = ConvConfig(depth=2, multipliers=(1, 2))
 
 
 @pytest.mark.parametrize("kernel", [3, 5])
 def test_doubling_equals_repeated_pixels_and_a_convolution(kernel: int) -> None:
     with backend.seeded(make_generator(0)):
-        layer = Doubling(3, 2, kernel)
+        layer = UpsampleConv(3, 2, kernel)
         layer.convolution.bias.data.normal_()
         x = torch.randn(2, 3, 4, 5, requires_grad=True)
         weight = torch.randn(2, 2, 8, 10)
@@ -58,5 +58,5 @@ def test_every_pixel_and_every_part_of_a_latent_is_seen() -> None:
 @pytest.mark.parametrize("size", [(60, 64), (64, 66), (8, 64), (512, 512)])
 def test_an_image_that_does_not_fit_is_refused_with_a_fix(size: tuple[int, int]) -> None:
     with pytest.raises(ConfigError, match="cannot be halved") as caught:
-        ImageEncoder(PyramidConfig(), *size, 3)
+        ImageEncoder(ConvConfig(), *size, 3)
     assert "resize" in caught.value.fix

@@ -1,8 +1,9 @@
-"""Convolutions that halve an image step by step down to a small grid, and back up: the eyes of world models.
+"""Convolutional image encoder and decoder of world models.
 
-The default form is that of DreamerV3's code: stride 1 with pooling on the way down, doubled pixels on the way up.
-``strided`` halves and doubles by the convolutions themselves, a smaller and quicker network. Norms go over the
-channels of each pixel. Images are (N, H, W, C) outside and channels-last inside, which is the same memory.
+Each layer halves the image until a small grid is left; the decoder goes the other way. By default as in DreamerV3's
+code: convolutions of stride 1, max pooling in the encoder, nearest-neighbour upsampling in the decoder. ``strided``
+uses strided and transposed convolutions instead, a smaller and faster network. Norms are over the channels of each
+pixel. Images are (N, H, W, C) outside and channels-last inside, which is the same memory layout.
 """
 
 from __future__ import annotations
@@ -22,40 +23,40 @@ from reverie.nets.precision import widened
 LARGEST_GRID, SMALLEST_GRID = 16, 3
 
 
-class PyramidConfig(Config):
+class ConvConfig(Config):
     """Convolutions between an image and a small grid."""
 
     depth: int = 16
-    """Channels of the image layers, times ``multipliers``."""
+    """Base number of channels."""
     multipliers: tuple[int, ...] = (2, 3, 4, 4)
-    """Channels of each layer, in multiples of ``depth``; each halves the image."""
+    """Channels of each layer, in multiples of ``depth``. Each layer halves the image."""
     kernel: int = 5
-    """Width of the convolutions; odd."""
+    """Kernel size of the convolutions; odd."""
     strided: bool = False
-    """Halve and double the image by strides instead of pooling and repeating: quicker, another network."""
+    """Use strided convolutions instead of pooling and upsampling: a different, faster network."""
 
     @property
     def channels(self) -> tuple[int, ...]:
         return tuple(self.depth * multiplier for multiplier in self.multipliers)
 
 
-def grid_of(config: PyramidConfig, height: int, width: int) -> tuple[int, int]:
-    """The size of the smallest layer, if the image fits the layers."""
+def grid_size(config: ConvConfig, height: int, width: int) -> tuple[int, int]:
+    """Height and width of the smallest layer."""
     factor = 2 ** len(config.multipliers)
     grid = height // factor, width // factor
     if height % factor or width % factor or not all(SMALLEST_GRID <= side <= LARGEST_GRID for side in grid):
         raise ConfigError(
-            f"An image of {height}x{width} cannot be halved {count(len(config.multipliers), 'time')}: a grid of "
-            f"{SMALLEST_GRID} to {LARGEST_GRID} must be left.",
+            f"An image of {height}x{width} cannot be halved {count(len(config.multipliers), 'time')}: the "
+            f"last layer must be {SMALLEST_GRID} to {LARGEST_GRID} pixels high and wide.",
             "Resize it with the wrapper {kind: resize, width: 64, height: 64}, or change **.multipliers.",
         )
     return grid
 
 
 class ImageEncoder(nn.Module):
-    """Images (N, H, W, C) between -0.5 and 0.5 as vectors."""
+    """Images (N, H, W, C) between -0.5 and 0.5 to vectors (N, width)."""
 
-    def __init__(self, config: PyramidConfig, height: int, width: int, channels: int) -> None:
+    def __init__(self, config: ConvConfig, height: int, width: int, channels: int) -> None:
         super().__init__()
         self.strided = config.strided
         inputs = (channels, *config.channels[:-1])
@@ -63,7 +64,7 @@ class ImageEncoder(nn.Module):
         stride = 2 if config.strided else 1
         self.layers = nn.ModuleList([_convolution(i, o, config.kernel, stride) for i, o in sizes])
         self.norms = nn.ModuleList([NormedSiLU(outputs) for outputs in config.channels])
-        self.width = math.prod(grid_of(config, height, width)) * config.channels[-1]
+        self.width = math.prod(grid_size(config, height, width)) * config.channels[-1]
 
     def forward(self, image: Tensor) -> Tensor:
         x = image.permute(0, 3, 1, 2)
@@ -76,16 +77,16 @@ class ImageEncoder(nn.Module):
 
 
 class ImageDecoder(nn.Module):
-    """A state and a latent vector as images (N, H, W, C) between 0 and 1.
+    """A recurrent state and a latent vector to images (N, H, W, C) between 0 and 1.
 
-    The grid that it starts from is laid out by blocks of the state, to which a projection of the latent is added.
+    The first grid is a block-wise projection of the state plus a projection of the latent.
     """
 
     def __init__(
-        self, config: PyramidConfig, size: tuple[int, int, int], state: int, latent: int, units: int, blocks: int
+        self, config: ConvConfig, size: tuple[int, int, int], state: int, latent: int, units: int, blocks: int
     ) -> None:
         super().__init__()
-        self.grid = grid_of(config, *size[:2])
+        self.grid = grid_size(config, *size[:2])
         first = config.channels[-1]
         self.blocks = blocks
         self.from_state = BlockLinear(blocks, state, math.prod(self.grid) * first)
@@ -94,31 +95,31 @@ class ImageDecoder(nn.Module):
         )  # fmt: skip
         outputs = (*config.channels[-2::-1], size[2])
         inputs = (first, *outputs[:-1])
-        make = TransposedDoubling if config.strided else Doubling
+        make = TransposedConv if config.strided else UpsampleConv
         self.start = NormedSiLU(first)
         self.layers = nn.ModuleList([make(i, o, config.kernel) for i, o in zip(inputs, outputs, strict=True)])
         self.norms = nn.ModuleList([NormedSiLU(o) for o in outputs[:-1]])
 
     @property
     def output_bias(self) -> Tensor:
-        """One number per channel (C,), before the sigmoid: 0 shows half brightness."""
+        """The last bias (C,), one number per channel before the sigmoid: 0 is half brightness."""
         return self.layers[-1].bias
 
     def forward(self, state: Tensor, latent: Tensor) -> Tensor:
         height, width = self.grid
         blocks = self.from_state(state).unflatten(1, (self.blocks, height, width, -1))
-        ours = blocks.permute(0, 2, 3, 1, 4).flatten(3)  # (N, h, w, channels)
-        x = self.start(ours + self.from_latent(latent).view_as(ours)).permute(0, 3, 1, 2)
+        grid = blocks.permute(0, 2, 3, 1, 4).flatten(3)  # (N, h, w, channels)
+        x = self.start(grid + self.from_latent(latent).view_as(grid)).permute(0, 3, 1, 2)
         for layer, norm in zip(self.layers, self.norms, strict=False):
             x = norm(layer(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         return widened(self.layers[-1](x)).permute(0, 2, 3, 1).sigmoid()
 
 
-class Doubling(nn.Module):
-    """Every pixel repeated twice in both directions, then a convolution of stride 1: (N, C, h, w) to (N, D, 2h, 2w).
+class UpsampleConv(nn.Module):
+    """Nearest-neighbour upsampling by 2, then a convolution of stride 1: (N, C, h, w) to (N, D, 2h, 2w).
 
-    Repeated pixels are multiplied by several weights each. Adding those weights first gives four small kernels, one
-    for each of the four pixels that a pixel becomes: the same numbers for about a third of the work (9 products
+    A repeated pixel meets several weights of the kernel. Adding those weights up first gives four small kernels, one
+    for each of the four pixels that a pixel becomes: the same numbers for about a third of the work (9 multiplications
     instead of 25 with a kernel of 5; forward and backward took 0.3 to 0.6 of the time).
     """
 
@@ -139,7 +140,7 @@ class Doubling(nn.Module):
         return F.pixel_shuffle(y, 2)
 
 
-class TransposedDoubling(nn.Module):
+class TransposedConv(nn.Module):
     """A transposed convolution of stride 2."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
@@ -161,9 +162,9 @@ class TransposedDoubling(nn.Module):
 
 
 def _fold_matrix(kernel: int) -> Tensor:
-    """Which of the few weights of a small kernel each weight adds to, for even and odd pixels: (2, small, kernel)."""
+    """Which weight of the small kernel each weight is added to, for even and odd pixels: (2, small, kernel)."""
     reach = kernel // 2
-    small = (reach + 1) // 2  # pixels to each side, before doubling
+    small = (reach + 1) // 2  # pixels to each side, before upsampling
     fold = torch.zeros(2, 2 * small + 1, kernel)
     for parity in range(2):
         for tap in range(kernel):

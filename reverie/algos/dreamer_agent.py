@@ -1,0 +1,126 @@
+"""The part of Dreamer that acts: networks, carry, and its policy in the env and in imagination."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reverie import backend
+from reverie.agents.latent_actor import LatentActor, LatentCritic
+from reverie.algos.dreamer_batch import ImaginationNoise, latent_noise
+from reverie.algos.dreamer_config import DreamerConfig
+from reverie.algos.dreamer_state import with_current_names
+from reverie.core import registry
+from reverie.core.errors import ConfigError
+from reverie.core.specs import Specs
+from reverie.core.types import NOTE, Array, Carry, Clock, Mode, Row, State, observation_keys, random_array
+from reverie.models.latent import Decision, Latent, Policy
+from reverie.models.numpy_observer import NumpyObserver, runs_in_numpy
+from reverie.models.world_model import RSSMWorldModel
+from reverie.nets.distributions import Distribution
+from reverie.nets.numpy.blocks import NumpyChain
+from reverie.nets.one_hot import Features
+
+
+class DreamerAgent:
+    """World model, actor and critic, and how they act."""
+
+    def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
+        _check_actions(specs)
+        self.config = config
+        self.specs = specs
+        with backend.seeded(rng):
+            model = registry.load("model", config.model.kind)(config.model, specs)
+            self.model: RSSMWorldModel = model.to(backend.device())
+            self.actor = LatentActor(config.actor, model.features, specs.action).to(backend.device())
+            self.critic = LatentCritic(config.critic, model.features).to(backend.device())
+        self.observer: NumpyObserver | None = None
+        self.actor_layers: NumpyChain | None = None
+
+    def use_numpy_engine(self) -> None:
+        """Act in numpy if the run does so. Call it after the optimisers are made: they move the weights."""
+        if runs_in_numpy(self.model):
+            self.observer = NumpyObserver(self.model)
+            self.actor_layers = NumpyChain(*self.actor.layers, self.actor.output)
+
+    @staticmethod
+    def extras_of(config: DreamerConfig) -> Row:
+        rssm = config.model.rssm
+        stoch = np.zeros((1, rssm.stoch), np.uint8 if rssm.latents == "categorical" else np.float32)
+        return {f"{NOTE}deter": np.zeros((1, rssm.deter), np.float32), f"{NOTE}stoch": stoch}
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        return self.model.rssm.pack(self.model.initial(num_envs))
+
+    @torch.inference_mode()
+    def act(
+        self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
+    ) -> tuple[Array, Carry, Row]:
+        policy, after = self._observe_row(now, carry, rng)
+        noise = self.action_noise(rng, len(now["is_first"]))
+        action = policy.mode() if mode is Mode.EVALUATE else self._explore(policy.sample(noise), rng)
+        return action.cpu().numpy(), after, {f"{NOTE}{key}": value for key, value in after.items()}
+
+    def _observe_row(self, now: Row, carry: Carry, rng: np.random.Generator) -> tuple[Distribution, Carry]:
+        """The policy after the arriving rows (N, ...), and the next carry."""
+        count = len(now["is_first"])
+        if self.observer is not None and self.actor_layers is not None:
+            latent = self.observer(now, carry, self.model.rssm.sample_noise(rng, count))
+            outputs = torch.from_numpy(self.actor_layers(latent.features))
+            return self.actor.distribution(outputs), {"deter": latent.deter, "stoch": latent.stoch}
+        keys = (*observation_keys(now), "previous_action", "is_first")
+        rows = backend.to_tensors({key: now[key][:, None] for key in keys})
+        before = self.model.rssm.unpack(backend.to_tensors(carry))
+        post = self.model.observe(before, rows, latent_noise(self.model, rng, count, 1)).latent
+        return self.actor(post.features[:, 0]), self.model.rssm.pack(Latent(post.deter[:, 0], post.stoch[:, 0]))
+
+    def _explore(self, action: Tensor, rng: np.random.Generator) -> Tensor:
+        """Add exploration noise to continuous actions."""
+        if not self.config.exploration_noise or self.specs.action.kind != "continuous":
+            return action
+        noise = torch.as_tensor(random_array(rng, *action.shape), device=backend.device())
+        return (action + self.config.exploration_noise * noise).clamp(-1, 1)
+
+    def action_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
+        return torch.as_tensor(self.actor.sample_noise(rng, *leading), device=backend.device())
+
+    def imagination_noise(self, rng: np.random.Generator, steps: int, count: int) -> ImaginationNoise:
+        latent = latent_noise(self.model, rng, steps, count)
+        return ImaginationNoise(latent, self.action_noise(rng, steps, count))
+
+    def sampling_policy(self, noise: Tensor) -> Policy:
+        """Samples imagined actions with noise (H, N, A). Its outputs have a gradient, for the policy loss."""
+        has_gradient = torch.is_grad_enabled()
+
+        def decide(features: Features, step: int) -> Decision:
+            with torch.set_grad_enabled(has_gradient):  # imagination itself runs without gradients
+                output = self.actor.compute(features)
+            return Decision(self.actor.distribution(output.detach()).sample(noise[step]), output)
+
+        return decide
+
+    def reparameterised_policy(self, noise: Tensor) -> Policy:
+        """Like :meth:`sampling_policy`, with differentiable encoded actions."""
+
+        def decide(features: Tensor, step: int) -> Decision:
+            output = self.actor.compute(features.detach())
+            policy = self.actor.distribution(output)
+            return Decision(policy.sample(noise[step]).detach(), output, policy.rsample(noise[step]))
+
+        return decide
+
+    def policy_state(self) -> State:
+        return {"model": backend.module_state(self.model), "actor": backend.module_state(self.actor)}
+
+    def load_policy_state(self, state: State) -> None:
+        backend.load_module_state(self.model, with_current_names(state["model"]))
+        backend.load_module_state(self.actor, state["actor"])
+
+
+def _check_actions(specs: Specs) -> None:
+    if any(part.kind == "continuous" and not part.is_scaled for part in specs.action.parts or (specs.action,)):
+        raise ConfigError(
+            "Dreamer needs bounded actions; this env's bounds are infinite.",
+            "Wrap the env with gymnasium.wrappers.RescaleAction, or try ppo.",
+        )
