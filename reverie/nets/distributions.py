@@ -112,7 +112,8 @@ class SquashedGaussian:
         """A differentiable sample and its log-density (B,)."""
         before = self.mean + self.log_std.exp() * noise
         density = -0.5 * noise.square() - self.log_std - 0.5 * LOG_TWO_PI
-        return before.tanh(), (density - _log_tanh_slope(before)).sum(-1)
+        log_prob = (density - _log_tanh_slope(before)).sum(-1)
+        return before.tanh(), log_prob
 
     def sample(self, noise: Tensor) -> Tensor:
         return (self.mean + self.log_std.exp() * noise).tanh()
