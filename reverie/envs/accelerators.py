@@ -19,9 +19,9 @@ import numpy as np
 
 from reverie.core.errors import RunError
 from reverie.core.types import Row
-from reverie.envs import wrappers
 from reverie.envs.suite import Accelerator, Env
 from reverie.envs.suites import suite_of_module
+from reverie.envs.wrappers import images, keys, observations, steps, text
 
 LONG_EPISODE = 1000
 """Actions after which an admitted accelerator takes over from replay."""
@@ -59,14 +59,17 @@ class NoState:
 
 _WRAPPERS: dict[type[Any], Accelerator] = {
     gym.wrappers.TimeLimit: ElapsedSteps(),
-    wrappers.TimeLimit: ElapsedSteps(),
-    wrappers.FrameStack: FrameHistory(),
-    wrappers.ActionRepeat: NoState(),
-    wrappers.Grayscale: NoState(),
-    wrappers.OneHot: NoState(),
-    wrappers.RenderPixels: NoState(),
-    wrappers.Resize: NoState(),
-    wrappers.RewardClip: NoState(),
+    steps.TimeLimit: ElapsedSteps(),
+    observations.FrameStack: FrameHistory(),
+    steps.ActionRepeat: NoState(),
+    keys.DropKeys: NoState(),
+    images.Grayscale: NoState(),
+    observations.OneHot: NoState(),
+    images.RenderPixels: NoState(),
+    images.Resize: NoState(),
+    steps.RewardClip: NoState(),
+    keys.SelectKeys: NoState(),
+    text.TextTokens: NoState(),
 }
 
 

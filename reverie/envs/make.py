@@ -29,6 +29,7 @@ from reverie.envs.render import prepare_rendering
 from reverie.envs.repairs import repair_env
 from reverie.envs.suite import Suite
 from reverie.envs.suites import SUITES, find_suite, register_env, register_suites, suite_of_module
+from reverie.envs.wrappers.text import TextTokens, has_text
 
 _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
 
@@ -44,7 +45,7 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
     env = repair_env(_make_bare(config, kwargs), SUITES)
     for wrapper_class, wrapper in wrappers:
         env = wrapper_class(env, wrapper)
-    return env
+    return TextTokens(env, TextTokens.Config()) if has_text(getattr(env, "observation_space", None)) else env
 
 
 def make_specs(config: EnvConfig) -> Specs:

@@ -22,6 +22,7 @@ from reverie.envs.make import find_spec, is_dotted, make_specs
 from reverie.envs.suite import VectorState
 from reverie.envs.suites import SUITES
 from reverie.envs.vector import blank_rows
+from reverie.envs.wrappers.text import has_text
 
 _USE_OTHERS = "Use env.vector=sync or env.vector=process instead."
 
@@ -38,6 +39,8 @@ class NativeVector:
         self.crashes = 0
         self._env = gym.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **config.kwargs)
         check_autoreset(self._env, config.id)
+        if has_text(self._env.single_observation_space):
+            raise ConfigError(f"The vector class of '{config.id}' has text observations.", _USE_OTHERS)
         self._seed: int | None = derive_seed(seed, stream)
         self._pending = np.zeros(num_envs, bool)
         self._to_env = make_action_map(self.specs.action, self._env.single_action_space)

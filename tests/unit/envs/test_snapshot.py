@@ -14,7 +14,7 @@ from reverie.core.errors import ConfigError, RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import read_specs
 from reverie.core.types import Row
-from reverie.envs import snapshot, suites, verdicts, wrappers
+from reverie.envs import snapshot, suites, verdicts
 from reverie.envs.accelerators import find_accelerator
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
@@ -25,6 +25,8 @@ from reverie.envs.suites.crafter import order_crafter_objects
 from reverie.envs.vector import allocate_rows, row_layout
 from reverie.envs.verdicts import SnapshotVerdict, recall, remember, verdict_key
 from reverie.envs.worker import decode_state, encode_state
+from reverie.envs.wrappers.observations import FrameStack
+from reverie.envs.wrappers.steps import RewardClip
 
 BOX2D, MUJOCO, ATARI = (pytest.mark.needs(extra) for extra in ("box2d", "mujoco", "atari"))
 EXACT = SnapshotVerdict("exact", "", "replay")
@@ -324,8 +326,8 @@ class DriftState:
 
 
 def _drift() -> gym.Env[Any, Any]:
-    stacked = wrappers.FrameStack(gym.wrappers.TimeLimit(Drift(), 20), wrappers.FrameStack.Config(frames=3))
-    return wrappers.RewardClip(stacked, wrappers.RewardClip.Config())
+    stacked = FrameStack(gym.wrappers.TimeLimit(Drift(), 20), FrameStack.Config(frames=3))
+    return RewardClip(stacked, RewardClip.Config())
 
 
 def _start(env: gym.Env[Any, Any], every: float = math.inf) -> tuple[Episode, Row]:

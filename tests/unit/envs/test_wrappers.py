@@ -67,9 +67,9 @@ def test_a_mask_keeps_something(keep: tuple[int, ...]) -> None:
 
 
 def test_a_mask_cannot_keep_what_is_not_there() -> None:
-    with pytest.raises(ConfigError, match="cannot keep 4, 9: the env shows 4 numbers, 0-3"):
+    with pytest.raises(ConfigError, match="cannot keep 4, 9: the observation has 4 numbers, 0-3"):
         _wrap(make_env(EnvConfig(id="CartPole-v1")), "mask_observation", keep=(0, 4, 9))
-    with pytest.raises(ConfigError, match="needs a list of numbers"):
+    with pytest.raises(ConfigError, match="needs a vector"):
         _wrap(make_env(EnvConfig(id="FrozenLake-v1")), "mask_observation", keep=(0,))
 
 
@@ -168,7 +168,7 @@ def test_rewards_are_clipped_or_reduced_to_their_sign() -> None:
         ("resize", "CartPole-v1", "an image"),
         ("one_hot", "CartPole-v1", "a discrete observation"),
         ("frame_stack", "FrozenLake-v1", "Box"),
-        ("render_pixels", "Reverie/Constant-v0", "pictures"),
+        ("render_pixels", "Reverie/Constant-v0", "frames"),
     ],
 )
 def test_a_wrapper_with_nothing_to_work_on_says_so(kind: str, env_id: str, needs: str) -> None:

@@ -1,0 +1,86 @@
+"""Text observations (mission strings) as token indices, which networks read like discrete observations.
+
+Tokens are characters, unless ``vocabulary`` lists words. Characters need no word list and never collide: the symbols
+are the space's character set, in sorted order. Every text gets the same number of tokens. Token 0 is padding, 1 an
+unknown symbol, and the symbols follow. Nothing is learned or remembered, so equal texts always get equal tokens.
+
+:func:`reverie.envs.make.make_env` adds this wrapper to every env that still has text observations.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from pydantic import Field
+
+from reverie.core.config import ComponentConfig
+from reverie.core.types import Array
+from reverie.envs.wrappers.leaves import LeafWrapper, Space, leaves
+
+PADDING, UNKNOWN = 0, 1
+_FIRST_SYMBOL = 2
+_DEFAULT_LENGTH = 64
+"""Tokens of spaces that do not say how long their texts are."""
+_DEFAULT_CHARACTERS = string.digits + string.ascii_letters + string.punctuation + " "
+
+
+class TextTokens(LeafWrapper):
+    """Turns text observations into token indices (length,)."""
+
+    wanted = "a text (Text space)"
+
+    class Config(ComponentConfig):
+        kind: str = "text_tokens"
+        length: int | None = Field(None, ge=1)
+        """Tokens per text. Longer texts are cut off. Empty: as many as the space's longest text has, or 64 if the space
+        sets no limit."""
+        vocabulary: tuple[str, ...] = ()
+        """Words that get a token each, in lower or upper case. Other words are unknown. Empty: tokens are
+        characters."""
+
+    def __init__(self, env: gym.Env[Any, Any], config: Config) -> None:
+        self._length = config.length
+        self._vocabulary = tuple(sorted({word.lower() for word in config.vocabulary}))
+        self._indices: dict[str, dict[str, int]] = {}
+        super().__init__(env)
+
+    def fits(self, space: Space) -> bool:
+        return is_text(space)
+
+    def change_space(self, space: Space) -> Space:
+        classes = _FIRST_SYMBOL + len(self._symbols(space))
+        return spaces.MultiDiscrete([classes] * self._num_tokens(space))
+
+    def change(self, value: str, space: Space, path: str) -> Array:
+        if path not in self._indices:
+            symbols = self._symbols(space)
+            self._indices[path] = {symbol: index for index, symbol in enumerate(symbols, _FIRST_SYMBOL)}
+        indices = self._indices[path]
+        found = [indices.get(symbol, UNKNOWN) for symbol in (value.lower().split() if self._vocabulary else value)]
+        tokens = np.full(self._num_tokens(space), PADDING, np.int64)
+        tokens[: len(found)] = found[: len(tokens)]
+        return tokens
+
+    def _symbols(self, space: Space) -> tuple[str, ...]:
+        characters = space.character_set if isinstance(space, spaces.Text) else _DEFAULT_CHARACTERS
+        return self._vocabulary or tuple(sorted(characters))
+
+    def _num_tokens(self, space: Space) -> int:
+        if self._length is not None:
+            return self._length
+        longest = space.max_length if isinstance(space, spaces.Text) else _DEFAULT_LENGTH
+        return (longest + 1) // 2 if self._vocabulary else longest  # words are at least one letter and a space
+
+
+def is_text(space: Space) -> bool:
+    """Also true for spaces of other packages whose values are strings, such as MiniGrid's missions."""
+    return isinstance(space, spaces.Text) or (space.dtype is not None and np.dtype(space.dtype).kind == "U")
+
+
+def has_text(space: Space | None) -> bool:
+    """Whether any leaf of an observation space is a text. False for an env that lacks the space."""
+    return space is not None and any(is_text(leaf) for leaf in leaves(space))
