@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rich.style  # noqa: F401 - its first import draws from the global generator
 
 from reverie.envs import make
 from reverie.report import write as reports

@@ -15,7 +15,7 @@ from reverie.config.presets import algorithm_names
 from reverie.config.yaml_text import parse_value
 from reverie.core import registry
 from reverie.core.errors import ConfigError
-from reverie.envs.given import describe_given
+from reverie.envs.objects import describe_object
 
 DEFAULT_ALGORITHM = "ppo"
 """Takes every observation and action that there is."""
@@ -25,7 +25,7 @@ def describe_order(
     env: Any, algorithm: Any = None, words: Sequence[Any] = (), overrides: Mapping[str, Any] | None = None
 ) -> tuple[str, list[str]]:
     """``<env>:<variant>`` and the words behind it, for an env and an algorithm by name or as objects."""
-    env_id, settings = describe_given(env)
+    env_id, settings = describe_object(env)
     given = [_check_word(word) for word in ([words] if isinstance(words, str) else words)]
     return _spec(env_id, env, algorithm), [*as_words(settings), *given, *as_words(overrides or {})]
 

@@ -97,8 +97,8 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "vector": {
         "sync": "reverie.envs.vector.SyncVector",
-        "process": "reverie.envs.process.ProcessVector",
-        "native": "reverie.envs.native.NativeVector",
+        "process": "reverie.envs.process_vector.ProcessVector",
+        "native": "reverie.envs.native_vector.NativeVector",
     },
     "wrapper": {
         "action_repeat": "reverie.envs.wrappers.steps.ActionRepeat",

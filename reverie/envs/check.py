@@ -22,8 +22,7 @@ from reverie.core.types import Array
 from reverie.core.wording import count as counted
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import as_action_list, make_action_map
-from reverie.envs.make import make_env, max_episode_steps_of
-from reverie.envs.mistakes import (
+from reverie.envs.errors import (
     EnvError,
     capital,
     check_form,
@@ -32,9 +31,10 @@ from reverie.envs.mistakes import (
     check_step,
     explain_exception,
     find_mistake,
-    is_from_around,
+    is_from_wrapper,
     leaves_of,
 )
+from reverie.envs.make import make_env, max_episode_steps_of
 from reverie.log.progress import progress
 
 _LARGE = 100.0
@@ -193,7 +193,7 @@ class _Checker:
         try:
             return call()
         except Exception as error:
-            found = find_mistake(env, action) if is_from_around(error) else None
+            found = find_mistake(env, action) if is_from_wrapper(error) else None
             raise found or explain_exception(name, error) from error
 
     def _read_reward(self, reward: Any, when: str) -> float:

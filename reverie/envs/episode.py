@@ -25,7 +25,7 @@ from reverie.core.errors import RunError
 from reverie.core.rng import derive_seed
 from reverie.core.specs import ActionSpec, Specs, flatten_observation
 from reverie.core.types import Array, Row, State
-from reverie.envs.mistakes import (
+from reverie.envs.errors import (
     EnvError,
     check_form,
     check_reset,
@@ -33,7 +33,7 @@ from reverie.envs.mistakes import (
     check_step,
     explain_exception,
     find_mistake,
-    is_from_around,
+    is_from_wrapper,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Episode:
             return error
         if result is None:
             found = None
-            if is_from_around(error):  # a wrapper choked on what the env inside returned
+            if is_from_wrapper(error):  # a wrapper choked on what the env inside returned
                 found = find_mistake(self.env, None if action is None else self._to_env(action))
             return found or explain_exception(name, error)
         try:

@@ -23,8 +23,8 @@ from reverie.core.specs import Specs, read_specs
 from reverie.envs import gl
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
-from reverie.envs.given import explain_missing
-from reverie.envs.mistakes import line_of
+from reverie.envs.errors import line_of
+from reverie.envs.objects import explain_missing
 from reverie.envs.render import prepare_rendering
 from reverie.envs.repairs import repair_env
 from reverie.envs.suite import Suite

@@ -30,9 +30,9 @@ from reverie.envs.accelerators import LONG_EPISODE, find_accelerator
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import make_env, max_episode_steps_of
-from reverie.envs.native import can_save_native
+from reverie.envs.native_vector import can_save_native
+from reverie.envs.snapshot_cache import SnapshotVerdict, load_verdict, save_verdict
 from reverie.envs.vector import allocate_rows, row_layout
-from reverie.envs.verdicts import SnapshotVerdict, recall, remember
 from reverie.envs.worker import decode_state, describe_env, encode_state, fresh_interpreter, register_described
 from reverie.log.progress import progress
 
@@ -64,12 +64,12 @@ class ProbeFailed(Exception):
 
 def cached_verdict(config: EnvConfig) -> SnapshotVerdict:
     """The verdict on an env; a probe runs only if none is known. One that failed is tried again next time."""
-    verdict = recall(config)
+    verdict = load_verdict(config)
     if verdict is None:
         with progress(f"trying whether {config.id} can be saved and restored exactly"):
             verdict = probe_snapshot(config)
         if verdict.method != "unchecked":
-            remember(config, verdict)
+            save_verdict(config, verdict)
     return verdict
 
 

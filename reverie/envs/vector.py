@@ -16,7 +16,7 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import make_env, max_episode_steps_of
 from reverie.envs.render import render_fps
-from reverie.envs.verdicts import admitted_accelerator
+from reverie.envs.snapshot_cache import admitted_accelerator
 
 Layout = dict[str, tuple[tuple[int, ...], str]]
 """Shape and dtype of one env's part of each row entry."""

@@ -31,8 +31,8 @@ from reverie.core.specs import Specs, read_specs
 from reverie.core.types import Row, State
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import as_action_list
+from reverie.envs.errors import EnvError
 from reverie.envs.make import find_spec, is_dotted, make_env, max_episode_steps_of
-from reverie.envs.mistakes import EnvError
 from reverie.envs.vector import Layout, make_episode, row_layout
 
 START, BEGIN, STEP, GET_STATE, LOAD_STATE, LOSE = b"I", b"B", b"S", b"G", b"L", b"X"
@@ -251,7 +251,7 @@ def serve(channel: socket.socket, memory_file: int) -> None:
 
 
 def _report(error: Exception) -> dict[str, str]:
-    """What the parent should know of a failure; :class:`~reverie.envs.process.WorkerDied` reads it."""
+    """What the parent should know of a failure; :class:`~reverie.envs.process_vector.WorkerDied` reads it."""
     if isinstance(error, EnvError):
         return {"message": error.message, "fix": error.fix, "topic": error.topic, "cause": error.cause}
     if isinstance(error, ReverieError):

@@ -11,7 +11,7 @@ from reverie import backend
 from reverie.config.schema import RunConfig
 from reverie.core.specs import Specs
 from reverie.core.wording import count
-from reverie.envs.trial import try_env
+from reverie.envs.smoke import try_env
 from reverie.machine import memory as machine
 from reverie.preflight import forecast
 from reverie.preflight.probe import Measured, measure

@@ -15,7 +15,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.schedule import Schedule
 from reverie.core.specs import Specs
 from reverie.envs.make import make_env
-from reverie.envs.verdicts import recall
+from reverie.envs.snapshot_cache import load_verdict
 from reverie.machine.memory import size_text
 from reverie.preflight.forecast import Duration
 from reverie.preflight.probe import Measured, learning_phase
@@ -83,7 +83,7 @@ def no_time_limit(facts: Facts) -> str | None:
     env, longest = facts.config.env, facts.specs.max_episode_steps
     if longest is not None and longest <= env.replay_steps:
         return None
-    verdict = recall(env)
+    verdict = load_verdict(env)
     has_state = verdict is not None and verdict.method == "replay+state"
     resumed = "" if has_state else f"a resume inside an episode of over {env.replay_steps:,} steps begins a new one"
     if longest is not None:

@@ -14,7 +14,7 @@ from reverie.build import build, build_evaluator
 from reverie.config.schema import RunConfig
 from reverie.core.errors import RunError
 from reverie.envs.snapshot import cached_verdict
-from reverie.envs.verdicts import SnapshotVerdict
+from reverie.envs.snapshot_cache import SnapshotVerdict
 from reverie.log.recorder import Sink
 from reverie.log.sinks import JsonlSink
 from reverie.runs.checkpointer import Checkpointer

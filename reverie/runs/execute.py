@@ -15,7 +15,7 @@ from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ConfigError, ReverieError, RunError, TooFewRowsError
 from reverie.envs.action_repeat import action_repeat
-from reverie.envs.verdicts import SnapshotVerdict
+from reverie.envs.snapshot_cache import SnapshotVerdict
 from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
 from reverie.log.metric_styles import Rules

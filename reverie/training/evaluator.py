@@ -20,7 +20,7 @@ from reverie.core.statistics import interquartile_mean
 from reverie.core.types import Array, Clock, Mode, Row, State, is_last
 from reverie.data.rows import stack_rows
 from reverie.envs.config import EnvConfig
-from reverie.envs.trial import PATIENCE_STEPS, try_env
+from reverie.envs.smoke import PATIENCE_STEPS, try_env
 from reverie.foresight.measure import Look, take_look
 from reverie.log.progress import Task, progress
 from reverie.policy import Policy

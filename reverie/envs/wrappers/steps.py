@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from reverie.core.config import ComponentConfig
-from reverie.envs.mistakes import check_reward
+from reverie.envs.errors import check_reward
 
 
 class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):

@@ -14,16 +14,16 @@ from reverie.core.errors import ConfigError, RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import read_specs
 from reverie.core.types import Row
-from reverie.envs import snapshot, suites, verdicts
+from reverie.envs import snapshot, snapshot_cache, suites
 from reverie.envs.accelerators import find_accelerator
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import make_env, make_vector
 from reverie.envs.snapshot import cached_verdict, probe_snapshot
+from reverie.envs.snapshot_cache import SnapshotVerdict, load_verdict, save_verdict, verdict_key
 from reverie.envs.suite import Suite
 from reverie.envs.suites.crafter import order_crafter_objects
 from reverie.envs.vector import allocate_rows, row_layout
-from reverie.envs.verdicts import SnapshotVerdict, recall, remember, verdict_key
 from reverie.envs.worker import decode_state, encode_state
 from reverie.envs.wrappers.observations import FrameStack
 from reverie.envs.wrappers.steps import RewardClip
@@ -57,7 +57,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(Path(__file__).parent)
     monkeypatch.chdir(tmp_path)  # MuJoCo logs its warnings into the working folder
     monkeypatch.setenv("REVERIE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(verdicts, "_known", {})
+    monkeypatch.setattr(snapshot_cache, "_known", {})
     return tmp_path / "cache"
 
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_tried_is_unchecked_and_tried_again(config: EnvConfig, re
     verdict = cached_verdict(config)
     assert (verdict.kind, verdict.method) == ("statistical", "unchecked")
     assert reason in verdict.reason
-    assert recall(config) is None
+    assert load_verdict(config) is None
 
 
 def test_an_env_of_the_running_script_is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[EnvConfig]:
 def test_a_verdict_is_found_again_in_memory_and_on_disk(probed: list[EnvConfig]) -> None:
     assert [cached_verdict(CARTPOLE), cached_verdict(CARTPOLE)] == [EXACT, EXACT]
     assert len(probed) == 1
-    verdicts._known.clear()
+    snapshot_cache._known.clear()
     assert cached_verdict(CARTPOLE) == EXACT
     assert len(probed) == 1
 
@@ -175,7 +175,7 @@ def test_a_broken_cache_is_ignored_and_mended(cache: Path, probed: list[EnvConfi
     (file,) = (cache / "snapshots").iterdir()
     file.write_bytes(text.encode(errors="surrogateescape"))
     for expected in (2, 2):
-        verdicts._known.clear()
+        snapshot_cache._known.clear()
         assert cached_verdict(CARTPOLE) == EXACT
         assert len(probed) == expected
 
@@ -195,7 +195,7 @@ def test_the_cache_lies_where_the_user_wants_it(
     assert len(list((tmp_path / "general" / "reverie" / "snapshots").glob("*.json"))) == 1
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    remember(CARTPOLE, EXACT)
+    save_verdict(CARTPOLE, EXACT)
     assert len(list((tmp_path / "home" / ".cache" / "reverie" / "snapshots").glob("*.json"))) == 1
 
 
@@ -213,7 +213,7 @@ def test_a_verdict_holds_for_the_same_env_only(monkeypatch: pytest.MonkeyPatch) 
     assert len(others - {verdict_key(CARTPOLE)}) == len(changes)
     assert verdict_key(EnvConfig(id="CartPole-v1", num_envs=8, vector="process")) == verdict_key(CARTPOLE)
     before = verdict_key(CARTPOLE)
-    monkeypatch.setattr(verdicts.importlib.metadata, "version", lambda name: "9.9")
+    monkeypatch.setattr(snapshot_cache.importlib.metadata, "version", lambda name: "9.9")
     assert verdict_key(CARTPOLE) != before
 
 
@@ -426,9 +426,9 @@ def test_atari_states_are_exact() -> None:
 @MUJOCO
 def test_vectors_save_states_of_long_episodes_once_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EnvConfig(id="HalfCheetah-v5", max_episode_steps=5000, vector="sync", num_envs=2)
-    monkeypatch.setattr(verdicts, "LONG_EPISODE", 10)
+    monkeypatch.setattr(snapshot_cache, "LONG_EPISODE", 10)
     replaying = make_vector(config, seed=1)
-    remember(config, SnapshotVerdict("exact", "", "replay+state"))
+    save_verdict(config, SnapshotVerdict("exact", "", "replay+state"))
     saving = make_vector(config, seed=1)
     actions = saving.specs.action.sample(make_generator("vector"), 2 * 40).reshape(40, 2, -1)
     for vector in (replaying, saving):

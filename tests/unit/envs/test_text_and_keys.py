@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import rich.style  # noqa: F401 - importing it draws a random number
 from gymnasium import spaces
 
 from reverie import api

@@ -23,10 +23,10 @@ from reverie.envs.episode import Episode
 from reverie.envs.keyboard import choose_keys
 from reverie.envs.make import make_env, make_specs, make_vector
 from reverie.envs.repairs import BeforeReset
+from reverie.envs.snapshot_cache import verdict_key
 from reverie.envs.suite import KeyMap, Registration, Suite
 from reverie.envs.suites import SUITES, find_suite, register_suites
 from reverie.envs.vector import allocate_rows, row_layout
-from reverie.envs.verdicts import verdict_key
 
 
 class Walk(gym.Env[Array, int]):

@@ -22,8 +22,8 @@ from reverie.core.wording import count as counted
 
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 _OURS = Path(__file__).parent
-_AROUND = (
-    *(str(_OURS / f"{name}.py") for name in ("episode", "repairs", "check", "trial")),
+_WRAPPER_FILES = (
+    *(str(_OURS / f"{name}.py") for name in ("episode", "repairs", "check", "smoke")),
     str(_OURS / "wrappers"),
     str(Path(gym.__file__).parent / "wrappers"),
     str(Path(gym.__file__).parent / "core.py"),
@@ -61,15 +61,15 @@ def line_of(error: BaseException) -> str:
     return f"{where.filename}, line {where.lineno}" if _is_users(where) else ""
 
 
-def is_from_around(error: Exception) -> bool:
+def is_from_wrapper(error: Exception) -> bool:
     """Whether a wrapper raised, which choked on what the env gave it."""
-    return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_AROUND)
+    return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_WRAPPER_FILES)
 
 
 def _own_frames(error: Exception) -> list[traceback.FrameSummary]:
     """The frames from the env's own code on."""
     frames = list(traceback.extract_tb(error.__traceback__))
-    while len(frames) > 1 and frames[0].filename.startswith(_AROUND):
+    while len(frames) > 1 and frames[0].filename.startswith(_WRAPPER_FILES):
         frames.pop(0)
     return frames
 

@@ -21,7 +21,7 @@ _given: dict[str, Any] = {}
 """Objects by the id under which they are registered."""
 
 
-def describe_given(env: Any) -> tuple[str, dict[str, Any]]:
+def describe_object(env: Any) -> tuple[str, dict[str, Any]]:
     """The id of an env that is given as an id, a class, a function that makes it, or an env; and its settings."""
     if isinstance(env, str):
         return env, {}

@@ -59,7 +59,7 @@ class SnapshotVerdict:
         return verdict
 
 
-def recall(config: EnvConfig) -> SnapshotVerdict | None:
+def load_verdict(config: EnvConfig) -> SnapshotVerdict | None:
     """The verdict of an earlier probe, if there was one."""
     key = verdict_key(config)
     if key not in _known:
@@ -70,7 +70,7 @@ def recall(config: EnvConfig) -> SnapshotVerdict | None:
     return _known[key]
 
 
-def remember(config: EnvConfig, verdict: SnapshotVerdict) -> None:
+def save_verdict(config: EnvConfig, verdict: SnapshotVerdict) -> None:
     """Keep a verdict in this process and, if possible, for later ones."""
     key = verdict_key(config)
     _known[key] = verdict
@@ -88,7 +88,7 @@ def admitted_accelerator(config: EnvConfig, env: gym.Env[Any, Any]) -> ChainStat
     """How to load any saved state of this env; it saves such states itself only where a probe admitted that."""
     chain = find_accelerator(env)
     if chain is not None:
-        verdict = recall(config)
+        verdict = load_verdict(config)
         if verdict is not None and verdict.method == "replay+state":
             chain.every = LONG_EPISODE
     return chain

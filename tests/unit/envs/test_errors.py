@@ -12,8 +12,8 @@ from reverie.api import train
 from reverie.core.errors import ConfigError
 from reverie.envs import make
 from reverie.envs.config import EnvConfig
+from reverie.envs.errors import EnvError, check_reward
 from reverie.envs.make import make_env, make_vector
-from reverie.envs.mistakes import EnvError, check_reward
 
 STEP_SECONDS = make._step_seconds  # as it is before tests/conftest.py takes the stopwatch away
 MISTAKES = {

@@ -10,8 +10,8 @@ import pytest
 
 from reverie.core.errors import ConfigError
 from reverie.envs.config import EnvConfig
-from reverie.envs.given import describe_given
 from reverie.envs.make import make_env, max_episode_steps_of, resolve_vector
+from reverie.envs.objects import describe_object
 
 
 class Corridor(gym.Env[Any, Any]):
@@ -42,10 +42,10 @@ def make_corridor() -> gym.Env[Any, Any]:
 
 
 def test_what_can_be_imported_becomes_a_dotted_path() -> None:
-    assert describe_given(Corridor) == (f"{__name__}.Corridor", {})
-    assert describe_given(make_corridor) == (f"{__name__}.make_corridor", {})
+    assert describe_object(Corridor) == (f"{__name__}.Corridor", {})
+    assert describe_object(make_corridor) == (f"{__name__}.make_corridor", {})
     assert max_episode_steps_of(make_env(EnvConfig(id=f"{__name__}.make_corridor"))) == 7
-    assert describe_given("CartPole-v1") == ("CartPole-v1", {})
+    assert describe_object("CartPole-v1") == ("CartPole-v1", {})
 
 
 def test_anything_else_that_makes_envs_works_in_this_process() -> None:
@@ -53,11 +53,11 @@ def test_anything_else_that_makes_envs_works_in_this_process() -> None:
         pass
 
     make = lambda: Corridor(5)  # noqa: E731 - the very thing
-    name, settings = describe_given(make)
+    name, settings = describe_object(make)
     assert (name, settings) == ("Python/env", {})
-    assert describe_given(make)[0] == name
-    assert describe_given(lambda: Corridor(6))[0] == "Python/env-2"
-    assert describe_given(Local)[0] == "Python/Local"
+    assert describe_object(make)[0] == name
+    assert describe_object(lambda: Corridor(6))[0] == "Python/env-2"
+    assert describe_object(Local)[0] == "Python/Local"
     assert make_env(EnvConfig(id=name)).unwrapped.length == 5  # type: ignore[attr-defined]
     assert make_env(EnvConfig(id="Python/env-2")).unwrapped.length == 6  # type: ignore[attr-defined]
     assert isinstance(make_env(EnvConfig(id="Python/Local")).unwrapped, Local)
@@ -65,15 +65,15 @@ def test_anything_else_that_makes_envs_works_in_this_process() -> None:
 
 
 def test_a_made_env_is_described_by_what_made_it() -> None:
-    assert describe_given(gym.make("CartPole-v1", render_mode="rgb_array")) == ("CartPole-v1", {})
+    assert describe_object(gym.make("CartPole-v1", render_mode="rgb_array")) == ("CartPole-v1", {})
     made = gym.make("CartPole-v1", sutton_barto_reward=True, max_episode_steps=50)
     settings = {"env.kwargs": {"sutton_barto_reward": True}, "env.max_episode_steps": 50}
-    assert describe_given(made) == ("CartPole-v1", settings)
+    assert describe_object(made) == ("CartPole-v1", settings)
 
 
 def test_wrappers_of_a_made_env_are_made_again() -> None:
     made = gym.wrappers.TimeAwareObservation(gym.make("CartPole-v1", max_episode_steps=50))
-    name, settings = describe_given(made)
+    name, settings = describe_object(made)
     again = make_env(EnvConfig(id=name))
     assert (name, settings) == ("Python/CartPoleEnv", {})
     assert again.observation_space == made.observation_space
@@ -95,7 +95,7 @@ def test_wrappers_of_a_made_env_are_made_again() -> None:
 )
 def test_what_cannot_be_trained_on_is_refused_with_what_can(given: Any, words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        describe_given(given)
+        describe_object(given)
     assert all(word in str(caught.value) for word in words)
 
 

@@ -12,7 +12,7 @@ from reverie.core.rng import make_generator
 from reverie.core.types import Row
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_vector
-from reverie.envs.native import NativeVector, check_autoreset
+from reverie.envs.native_vector import NativeVector, check_autoreset
 
 CARTPOLE = EnvConfig(id="CartPole-v1", num_envs=4, vector="native")
 

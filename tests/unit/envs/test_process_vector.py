@@ -19,9 +19,9 @@ from gymnasium.envs.registration import WrapperSpec
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.rng import derive_seed
 from reverie.core.signals import STOP_SIGNALS
-from reverie.envs import process
+from reverie.envs import process_vector
 from reverie.envs.config import EnvConfig
-from reverie.envs.process import ProcessVector
+from reverie.envs.process_vector import ProcessVector
 from reverie.envs.suites.reverie.counting import EPISODE, STEP, episode_name, read_counting
 from reverie.envs.vector import SyncVector
 from reverie.envs.worker import describe_env
@@ -189,7 +189,7 @@ def test_too_many_crashes_stop_the_run(make: Make) -> None:
 
 
 def test_an_env_that_never_works_stops_the_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_MAX_CRASHES_IN_A_ROW", 2)
+    monkeypatch.setattr(process_vector, "_MAX_CRASHES_IN_A_ROW", 2)
     vector = make("broken_envs.FailingAt", 1, 1, kwargs={"at": 1, "exits": True})
     vector.reset()
     with pytest.raises(TrainingError, match="exit code 3"):
@@ -272,7 +272,7 @@ def test_close_ends_the_workers_and_can_be_repeated(make: Make) -> None:
 SCRIPT = """
 import sys, time
 from reverie.envs.config import EnvConfig
-from reverie.envs.process import ProcessVector
+from reverie.envs.process_vector import ProcessVector
 
 vector = ProcessVector(EnvConfig(id="script_env.Sound", workers=2), 0, "collect", 2)
 vector.reset()
@@ -312,5 +312,5 @@ def test_workers_leave_signals_to_their_parent(make: Make) -> None:
 
 
 def test_a_worker_does_not_load_torch() -> None:
-    program = "import sys, reverie.envs.worker, reverie.envs.process; sys.exit('torch' in sys.modules)"
+    program = "import sys, reverie.envs.worker, reverie.envs.process_vector; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

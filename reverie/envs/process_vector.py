@@ -25,8 +25,8 @@ from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.types import Array, Row, State, is_last, observation_keys
 from reverie.envs import worker as protocol
 from reverie.envs.config import EnvConfig
+from reverie.envs.errors import EnvError
 from reverie.envs.make import make_specs, num_workers
-from reverie.envs.mistakes import EnvError
 from reverie.envs.vector import blank_rows, check_env_count, differs
 
 _MAX_CRASHES_IN_A_ROW = 10

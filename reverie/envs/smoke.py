@@ -19,7 +19,7 @@ PATIENCE_STEPS = 1000
 def try_env(config: EnvConfig, steps: int = TRIAL_STEPS) -> bool:
     """Play one episode with random actions, at most ``steps`` steps of it; whether it ended.
 
-    Raises an :class:`~reverie.envs.mistakes.EnvError` for whatever the env does wrong.
+    Raises an :class:`~reverie.envs.errors.EnvError` for whatever the env does wrong.
     """
     with closing(make_env(config)) as env:
         specs = read_specs(env)
