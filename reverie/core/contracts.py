@@ -9,7 +9,7 @@ import numpy as np
 
 from reverie.core.reads import Read
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, WriteBack
+from reverie.core.types import Array, Batch, Block, Carry, Clock, Mode, Row, State, WriteBack
 
 
 @runtime_checkable
@@ -88,6 +88,10 @@ class Buffer(Stateful, Protocol):
         """Store one completed row of every env: what arrived, the action and the extras."""
         ...
 
+    def extend(self, block: Block) -> None:
+        """Store the rows of a block: the same as adding its moments one by one."""
+        ...
+
     def can_sample(self, read: Read) -> bool: ...
 
     def sample(self, read: Read, arriving: Row, rng: np.random.Generator) -> Batch:
@@ -107,3 +111,11 @@ class Controller(Protocol):
     """Overrides the action of an algorithm during a phase (random prefill, a script)."""
 
     def act(self, now: Row, rng: np.random.Generator) -> Array: ...
+
+
+class Actor(Protocol):
+    """Collects rows with a given version of the policy, in this process or in another."""
+
+    def collect(self, policy_state: State | None, version: int, rows: int) -> Block:
+        """``rows`` rows over all envs. Without ``policy_state`` the actor acts with the weights it already has."""
+        ...

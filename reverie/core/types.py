@@ -21,7 +21,7 @@ A *batch* is the same dict with axes ``(B, T, ...)``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -46,10 +46,14 @@ ARRIVING = ("reward", "is_first", "terminated", "truncated")
 
 
 class Mode(StrEnum):
-    """Why the policy is asked: to gather experience, or to show the best it can do."""
+    """What ``act`` is called for."""
 
     COLLECT = "collect"
+    """Explore: the rows will be learned from."""
     EVALUATE = "evaluate"
+    """Choose the best action."""
+    OBSERVE = "observe"
+    """Update the carry and return the extras; a controller chooses the action and the returned one is ignored."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,27 @@ class Update:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     count: int = 1
     write_back: WriteBack | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows (N, T, ...) of N envs in order of time, collected with one version of a policy."""
+
+    rows: Row
+    """Completed rows: what arrived, the actions, the extras. ``valid`` (N, T) is False where an env rested."""
+    arriving: Row
+    """The rows (N, ...) that arrived last and were not acted on yet, with ``previous_action``."""
+    policy_version: int = 0
+    """Updates behind the weights that acted."""
+
+    def __len__(self) -> int:
+        """T: rows of each env."""
+        return int(self.rows["is_first"].shape[1])
+
+    def moments(self) -> Iterator[Row]:
+        """The rows (N, ...) of one moment after the other, as ``Buffer.add`` takes them."""
+        for time in range(len(self)):
+            yield {key: values[:, time] for key, values in self.rows.items()}
 
 
 @dataclass(frozen=True)

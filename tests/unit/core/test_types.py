@@ -6,7 +6,7 @@ import numpy as np
 
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError, ReverieError, nearest
-from reverie.core.types import Array, Clock, Sealed, is_last, observation_keys
+from reverie.core.types import Array, Block, Clock, Sealed, is_last, observation_keys
 
 
 def test_nearest_names_close_words() -> None:
@@ -65,3 +65,12 @@ def test_the_digest_changes_with_every_bit() -> None:
 
 def test_the_name_is_not_part_of_the_digest() -> None:
     assert Sealed("one", {"a": np.ones(2)}).digest == Sealed("two", {"a": np.ones(2)}).digest
+
+
+def test_a_block_gives_its_moments_in_order_of_time() -> None:
+    rows = {"is_first": np.array([[True, False, False], [True, False, True]]), "obs": np.arange(12).reshape(2, 3, 2)}
+    block = Block(rows, arriving={}, policy_version=7)
+    assert len(block) == 3
+    moments = list(block.moments())
+    assert [moment["is_first"].tolist() for moment in moments] == [[True, True], [False, False], [False, True]]
+    assert moments[1]["obs"].tolist() == [[2, 3], [8, 9]]
