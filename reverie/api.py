@@ -398,14 +398,14 @@ def record_data(
     """Write fresh episodes of a run's policy as a dataset, or of an env if ``random``; where it lies."""
     from reverie.config.catalogue import find_env_config
     from reverie.log.progress import quiet_progress
-    from reverie.runs.datasets import Player
+    from reverie.runs.datasets import EpisodeRecorder
 
     with quiet_progress(quiet):
         if random:
-            return Player.of_chance(find_env_config(_name(target))).record(episodes, seed, Path(out))
+            return EpisodeRecorder.of_random_play(find_env_config(_name(target))).record(episodes, seed, Path(out))
         run = _locate(target, runs_dir)
         with trusting(trust, run):
-            return Player.of_run(run, which, sample).record(episodes, seed, Path(out))
+            return EpisodeRecorder.of_run(run, which, sample).record(episodes, seed, Path(out))
 
 
 def describe_data(source: str, quiet: bool = True) -> dict[str, Any]:

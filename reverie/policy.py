@@ -37,8 +37,22 @@ class Policy:
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
-        """The answer to raw rows (with ``previous_action``): actions, the next carry, extras."""
+        """Actions, the next carry and extras for raw rows (with ``previous_action``).
+
+        ``Mode.OBSERVE`` reaches only algorithms that declare ``observes = True``. Others get COLLECT: they draw the
+        same numbers as ever, and the action is ignored all the same.
+        """
+        if mode is Mode.OBSERVE and not getattr(self.algorithm, "observes", False):
+            mode = Mode.COLLECT
         return self.algorithm.act(self.normaliser.normalise_observation(now), carry, clock, rng, mode)
+
+    def state(self) -> State:
+        """All that acting needs. It goes to actors in other processes."""
+        return {"algorithm": self.algorithm.policy_state(), "normaliser": self.normaliser.state()}
+
+    def load_state(self, state: State) -> None:
+        self.algorithm.load_policy_state(state["algorithm"])
+        self.normaliser.load_state(state["normaliser"])
 
     def save(self, folder: Path, about: dict[str, Any]) -> None:
         """Write the bundle; ``about`` (env config, score, env steps) is kept with it. It is whole or not there."""
@@ -47,8 +61,7 @@ class Policy:
             "algorithm_config": self.algorithm.config.model_dump(mode="json"),
             "normaliser_config": self.normaliser.config.model_dump(mode="json"),
             "specs": self.specs.to_json(),
-            "algorithm": self.algorithm.policy_state(),
-            "normaliser": self.normaliser.state(),
+            **self.state(),
             "about": about,
         }
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -67,15 +80,13 @@ class Policy:
         config = kind.Config.model_validate(tree["algorithm_config"])
         normaliser_config = NormaliserConfig.model_validate(tree["normaliser_config"])
         policy = cls._build(kind, config, normaliser_config, Specs.from_json(tree["specs"]))
-        policy.algorithm.load_policy_state(tree["algorithm"])
-        policy.normaliser.load_state(tree["normaliser"])
+        policy.load_state(tree)
         return policy, tree["about"]
 
     def copy(self) -> Policy:
         """A policy that acts the same and leaves this one alone: acting may change an algorithm's state."""
         twin = self._build(type(self.algorithm), self.algorithm.config, self.normaliser.config, self.specs)
-        twin.algorithm.load_policy_state(self.algorithm.policy_state())
-        twin.normaliser.load_state(self.normaliser.state())
+        twin.load_state(self.state())
         return twin
 
     @classmethod

@@ -66,7 +66,7 @@ def play(
     run = Path() if env is not None else _find_run(target, runs_dir, trust)
     with api.trusting(trust or env is not None, run):
         if env is not None:
-            cast, folder, name = Cast.of_chance(env, seed), Path(), f"{env.id.replace('/', '-')}-random"
+            cast, folder, name = Cast.of_random_play(env, seed), Path(), f"{env.id.replace('/', '-')}-random"
         else:
             cast, folder, name = Cast.of_run(run, policy, seed, sample), run / "videos", f"play-{policy}"
         if has_screen() and out is None and not gif:
@@ -153,10 +153,10 @@ def _play_by_hand(env: EnvConfig, keys: str, seed: int, episodes: int | None, fp
 
 def _show(cast: Cast, episodes: int, fps: float | None) -> None:
     from reverie.log.window import open_window
-    from reverie.runs.watch import film
+    from reverie.runs.watch import show_episodes
 
     scene = cast.scene(episodes, fps, max_frames=10**9)
-    takes = film(cast.actor, scene, lambda speed: open_window(cast.title, speed), quiet=True)
+    takes = show_episodes(cast.player, scene, lambda speed: open_window(cast.title, speed), quiet=True)
     _report([take.total for take in takes])
 
 

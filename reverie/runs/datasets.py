@@ -1,4 +1,4 @@
-"""Datasets made of runs: the rows that a run has stored, or fresh episodes of its policy or of chance."""
+"""Datasets made from runs: the rows that a run has stored, or new episodes played by its policy or at random."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 
 from reverie.config.files import read_config
 from reverie.config.schema import RunConfig
-from reverie.core.contracts import Vector
 from reverie.core.counters import Counters
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Carry, Clock, Mode, Row, Sealed, is_last
+from reverie.core.types import Clock, Mode, Row, Sealed, is_last
 from reverie.core.wording import count
 from reverie.data.dataset import Dataset, Tally, write_dataset
 from reverie.data.episodes import EpisodeCutter
@@ -31,13 +30,14 @@ from reverie.runs.resume import choose_checkpoint
 from reverie.store.checkpoint import Checkpoint
 from reverie.store.run_folder import RunFolder
 from reverie.training.evaluator import check_time_limit, with_limit
+from reverie.training.interaction import Interaction, Player, PolicyPlayer, RandomPlayer
 
 MOST_ENVS = 8
-"""Envs that play side by side when episodes are recorded."""
+"""Envs in the vector that episodes are recorded on."""
 
 
 class StoredRows:
-    """The replay of a run, out of its newest sound checkpoint."""
+    """The replay of a run, read from its newest intact checkpoint."""
 
     def __init__(self, run: Path, buffer: str = "main", checkpoint: str | None = None) -> None:
         self.run = run
@@ -45,20 +45,20 @@ class StoredRows:
         self.buffer = self.config.buffers.get(buffer)
         if self.buffer is None or self.buffer.kind != "replay":
             raise RunError(
-                f"The run '{run.name}' keeps no replay in a buffer '{buffer}', so there is nothing to export.",
-                "Record fresh episodes of its policy instead: "
+                f"The run '{run.name}' has no replay buffer '{buffer}', so there is nothing to export.",
+                "Record new episodes of its policy instead: "
                 f"reverie data record {RunFolder(run).words} --episodes 100 --out DIR",
             )
         found, _ = choose_checkpoint(RunFolder(run), checkpoint)
         if found is None:
-            raise RunError(f"The run '{run.name}' has no checkpoint yet.", "Let it train until its first.")
+            raise RunError(f"The run '{run.name}' has no checkpoint yet.", "Let it train until it saves one.")
         self.checkpoint: Checkpoint = found
         self._state = found.read(f"buffer_{buffer}")["rows"]
         self.specs = make_specs(self.config.env)
 
     @property
     def stacked(self) -> dict[str, int]:
-        """Observations of which only the newest frame is stored, and how many make a stack."""
+        """Observations that are stored as single frames, and the frames in a stack."""
         frames: int = getattr(self.buffer, "frames", 1)
         stacks = {
             key: frames for key, spec in self.specs.observations.items() if spec.kind != "discrete" and spec.shape
@@ -66,7 +66,7 @@ class StoredRows:
         return stacks if frames > 1 else {}
 
     def episodes(self) -> Iterator[Row]:
-        """All episodes that are stored from their first row on, with whole stacks."""
+        """All episodes whose first row is still stored, with stacked frames."""
         cutter = EpisodeCutter(int(self._state["num_envs"]))
         chunks: list[Sealed] = self._state["chunks"]
         for chunk in chunks:
@@ -84,7 +84,7 @@ class StoredRows:
 
 
 def export_run(run: Path, out: Path, form: str = "chunks", buffer: str = "main") -> Path:
-    """Write what a run has stored as a dataset of ours or of Minari's; where it lies."""
+    """Write the replay of a run as a dataset, ours or Minari's. Returns its folder."""
     rows = StoredRows(run, buffer)
     origin = f"replay of {run.name} after {count(rows.checkpoint.counters['env_steps'], 'env step')}"
     with progress(f"exporting the replay of {run.name}"):
@@ -92,7 +92,7 @@ def export_run(run: Path, out: Path, form: str = "chunks", buffer: str = "main")
 
 
 def export_dataset(dataset: Dataset, out: Path, form: str) -> Path:
-    """Write a dataset of ours in another form."""
+    """Write one of our datasets in another format."""
     env, name = EnvConfig.model_validate(dataset.env), dataset.folder.absolute().name
     with progress(f"exporting {name}", total=dataset.summary.get("episodes")) as task:
         return _write(
@@ -101,20 +101,20 @@ def export_dataset(dataset: Dataset, out: Path, form: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Player:
-    """Who acts when episodes are recorded."""
+class EpisodeRecorder:
+    """Plays whole episodes for a dataset, with a policy or at random."""
 
     env: EnvConfig
     specs: Specs
     origin: str
     policy: Policy | None = None
-    """None: chance."""
+    """None: random actions."""
     mode: Mode = Mode.COLLECT
     clock: Clock = field(default_factory=lambda: Counters().clock())
 
     @classmethod
-    def of_run(cls, run: Path, which: str, sample: bool) -> Player:
-        """A trained policy, exploring as it did at its time if it samples."""
+    def of_run(cls, run: Path, which: str, sample: bool) -> EpisodeRecorder:
+        """A trained policy. If it samples, it explores as much as when it was saved."""
         policy, about = load_any_policy(run, which)
         env, steps = EnvConfig.model_validate(about["env"]), int(about["env_steps"])
         mode = Mode.COLLECT if sample else Mode.EVALUATE
@@ -122,45 +122,49 @@ class Player:
         return cls(env, policy.specs, origin, policy, mode, Counters.saved_in(about).clock())
 
     @classmethod
-    def of_chance(cls, env: EnvConfig) -> Player:
+    def of_random_play(cls, env: EnvConfig) -> EpisodeRecorder:
         return cls(env, make_specs(env), f"{env.id}, random play")
 
     def record(self, episodes: int, seed: int, out: Path) -> Path:
-        """Play fresh episodes and write them as a dataset."""
+        """Play new episodes and write them as a dataset."""
         with progress(f"recording {self.env.id}", total=episodes) as task:
             played = task.count(self.play(episodes, seed))
             return _write(out, "chunks", played, self.specs, self.env, self.origin, out.name, {})
 
     def play(self, episodes: int, seed: int) -> Iterator[Row]:
-        """Whole episodes as they end; env i plays the numbers i, i + N, i + 2N ..."""
+        """Whole episodes in the order in which they end. Env i plays numbers i, i + N, i + 2N ..."""
         check_time_limit(self.env, self.specs)
         count = min(episodes, MOST_ENVS)
         env = self.env if self.specs.max_episode_steps is not None else with_limit(self.env)
         vector = make_vector(env.model_copy(update={"vector": "sync"}), seed, "record", count)
         try:
-            yield from self._play(vector, episodes, make_generator(seed, "record"))
+            yield from _whole_episodes(Interaction(vector, self._player(seed)), episodes)
         finally:
             vector.close()
 
-    def _play(self, vector: Vector, episodes: int, rng: np.random.Generator) -> Iterator[Row]:
-        count = vector.num_envs
-        left = np.array([len(range(env, episodes, count)) for env in range(count)])
-        cutter, arriving = EpisodeCutter(count), vector.reset()
-        carry: Carry = {} if self.policy is None else self.policy.initial_carry(count)
-        action: Array = self.specs.action.zeros(count)
-        while (left > 0).any():
-            now = {**arriving, "previous_action": action}
-            if self.policy is None:
-                action = self.specs.action.sample(rng, count)
-            else:
-                action, carry, _ = self.policy.act(now, carry, self.clock, rng, self.mode)
-            yield from cutter.cut({**arriving, "action": action, "valid": left > 0})
-            left -= is_last(arriving)
-            arriving = vector.step(action)
+    def _player(self, seed: int) -> Player:
+        rng = make_generator(seed, "record")
+        if self.policy is None:
+            return RandomPlayer(self.specs, rng)
+        return PolicyPlayer.at(self.policy, self.mode, self.clock, rng)
+
+
+def _whole_episodes(interaction: Interaction, episodes: int) -> Iterator[Row]:
+    """Episodes (T, ...) as they end, without the algorithm's extras."""
+    count = interaction.vector.num_envs
+    left = np.array([len(range(env, episodes, count)) for env in range(count)])
+    cutter = EpisodeCutter(count)
+    arriving = interaction.restart()
+    while (left > 0).any():
+        row = interaction.act()
+        stored = {key: row[key] for key in (*arriving, "action") if key != "previous_action"}
+        yield from cutter.cut({**stored, "valid": left > 0})
+        left -= is_last(arriving)
+        arriving = interaction.step(row["action"])
 
 
 def describe(text: str) -> dict[str, Any]:
-    """What is in a dataset, for people: ``text`` is what a buffer's source may be."""
+    """A summary of a dataset. ``text`` names it as a buffer's ``source`` does."""
     source = open_source(text)
     if isinstance(source, Dataset):
         with progress(f"reading {text}", total=len(source.chunks)) as task:

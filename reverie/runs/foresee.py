@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reverie.build import build_evaluator
-from reverie.config.files import read_config
-from reverie.config.schema import ForesightConfig
+from reverie.build import make_evaluator
+from reverie.config.schema import EvaluateConfig, ForesightConfig
 from reverie.core.counters import Counters
 from reverie.core.errors import RunError
+from reverie.envs.config import EnvConfig
 from reverie.runs.foresight_files import to_json, write_look
 from reverie.runs.policies import load_any_policy
 from reverie.store.run_folder import FORESIGHT, FORESIGHT_NUMBERS
@@ -35,17 +35,17 @@ def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
     if not hasattr(policy.algorithm, "foresee"):
         kind = policy.algorithm.config.kind
         raise RunError(f"The run '{run.name}' has no world model: {kind} learns without one.", "Try one of dreamer.")
-    config = read_config(run / "config.yaml")
+    evaluate = EvaluateConfig.model_validate(about["evaluate"])
     given = {"steps": wanted.steps, "dreams": wanted.dreams, "enabled": True}
-    settings = {**config.evaluate.foresight.model_dump(), **{k: v for k, v in given.items() if v is not None}}
-    evaluate = config.evaluate.model_copy(
+    settings = {**evaluate.foresight.model_dump(), **{k: v for k, v in given.items() if v is not None}}
+    evaluate = evaluate.model_copy(
         update={
             "foresight": ForesightConfig.model_validate(settings),
-            "num_envs": wanted.envs or config.evaluate.num_envs,
+            "num_envs": wanted.envs or evaluate.num_envs,
         }
     )
-    seed = config.seed if wanted.seed is None else wanted.seed
-    evaluator = build_evaluator(config.model_copy(update={"evaluate": evaluate, "seed": seed}))
+    seed = int(about["seed"]) if wanted.seed is None else wanted.seed
+    evaluator = make_evaluator(EnvConfig.model_validate(about["env"]), evaluate, seed)
     try:
         look = evaluator.look(policy, Counters.saved_in(about).clock())
     finally:

@@ -1,4 +1,9 @@
-"""The policies that a run keeps: the best by evaluation, and the last."""
+"""The policies that a run keeps: the best by evaluation, and the last.
+
+A saved policy is complete: its ``about`` holds the env, the seed, the evaluation settings and the counters. ``eval``,
+``record``, ``play``, ``foresee``, ``data record`` and ``load`` read them there and nowhere else, so they agree, and a
+later edit of config.yaml changes none of them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reverie.config.schema import EvaluateConfig
+from reverie.config.schema import EvaluateConfig, RunConfig
 from reverie.core.counters import Counters
 from reverie.core.errors import ReverieError, RunError
 from reverie.core.types import State
@@ -58,8 +63,7 @@ class PolicyShelf:
     def save(self, session: Session, name: str, summary: dict[str, float] | None = None) -> None:
         """Write the policy as it is now."""
         about = {
-            "env": session.config.env.model_dump(mode="json"), "seed": session.config.seed,
-            **session.counters.state(), "score": summary,
+            **_settings(session.config), **session.counters.state(), "score": summary,
         }  # fmt: skip
         session.policy.save(self._path(name), about)
 
@@ -160,9 +164,10 @@ def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]
     try:
         policy, about = Policy.load(folder)
         EnvConfig.model_validate(about["env"])
-        told = {**_settings_of(run), **about, **_counts(about), "seed": int(about["seed"])}
-        EvaluateConfig.model_validate(told["evaluate"])
-        return policy, told
+        missing = {} if "evaluate" in about and "horizon_steps" in about else _settings_of_run(run)
+        about = {**missing, **about, **_counts(about), "seed": int(about["seed"])}
+        EvaluateConfig.model_validate(about["evaluate"])
+        return policy, about
     except RunError as error:
         raise RunError(error.message, error.fix or fix) from error
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
@@ -187,20 +192,29 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
         policy = build_policy(config, checkpoint.read("algorithm"), checkpoint.read("normaliser"))
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", "It was altered.") from error
-    about = {"env": config.env.model_dump(mode="json"), "seed": config.seed, "score": None}
-    return policy, {**_settings_of(run), **about, **_counts(checkpoint.counters)}
+    return policy, {**_settings(config), "score": None, **_counts(checkpoint.counters)}
 
 
-def _settings_of(run: Path) -> dict[str, Any]:
-    """What a policy needs to know of its run: how evaluations are played, and the horizon, which policies of older
-    versions do not hold. If the config cannot be read, evaluations are the usual ones."""
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """What a policy needs to play like its run's evaluations."""
+    return {
+        "env": config.env.model_dump(mode="json"), "seed": config.seed,
+        "evaluate": config.evaluate.model_dump(mode="json"), "horizon_steps": config.horizon_steps,
+    }  # fmt: skip
+
+
+def _settings_of_run(run: Path) -> dict[str, Any]:
+    """Settings for a policy of an older version, which does not contain all of them: those of the run's config.yaml.
+
+    If that cannot be read, evaluations have their default settings.
+    """
     from reverie.config.files import read_config
 
     try:
         config = read_config(run / "config.yaml")
     except ReverieError:
         return {"evaluate": EvaluateConfig().model_dump(mode="json")}
-    return {"evaluate": config.evaluate.model_dump(mode="json"), "horizon_steps": config.horizon_steps}
+    return _settings(config)
 
 
 def _counts(saved: Mapping[str, Any]) -> dict[str, int]:

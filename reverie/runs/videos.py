@@ -26,7 +26,7 @@ from reverie.log.video_frames import as_return
 from reverie.policy import Policy
 from reverie.runs.logged_media import has_viewers
 from reverie.runs.policies import PolicyShelf, load_policy
-from reverie.runs.watch import PolicyActor, Scene, film
+from reverie.runs.watch import Scene, policy_player, show_episodes
 from reverie.store.run_folder import RunFolder, read_json, write_json
 from reverie.training.evaluator import EvaluationStopped, StopCheck, never
 from reverie.training.session import Session
@@ -153,8 +153,8 @@ class Videos:
             env=config.env, seed=config.seed, title=f"{config.env.id} after {count(clock.env_steps, 'step')}",
             max_frames=config.video.max_frames, fps=config.video.fps, should_stop=self.should_stop,
         )  # fmt: skip
-        actor = PolicyActor(policy, config.seed, clock, config.evaluate.sample)
-        (take,) = film(actor, scene, lambda fps: self._open(path, fps), self.quiet)
+        player = policy_player(policy, config.seed, clock, config.evaluate.sample)
+        (take,) = show_episodes(player, scene, lambda fps: self._open(path, fps), self.quiet)
         place = {"env": config.env.id, "env_steps": clock.env_steps, "seed": config.seed}
         self._install(name, path, {**place, **take.to_json(), **about})
 

@@ -1,69 +1,110 @@
-"""Steps the envs and fills the buffer."""
+"""Steps the envs and fills buffers: the actor of a run in one process."""
 
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 import numpy as np
 
-from reverie.core.contracts import Buffer, Controller, Vector
+from reverie.core.contracts import Controller, Vector
 from reverie.core.counters import Counters
 from reverie.core.rng import Streams
-from reverie.core.types import Array, Carry, Mode, Row, State, is_last
+from reverie.core.types import Array, Block, Carry, Mode, Row, State, is_last
+from reverie.data.rows import stack_rows
 from reverie.log.recorder import Recorder
 from reverie.policy import Policy
+from reverie.training.interaction import ControlledPlayer, Interaction, PolicyPlayer
+
+
+class TakesRows(Protocol):
+    """Where collected rows go: a buffer, or several."""
+
+    def add(self, row: Row) -> None: ...
 
 
 class Collector:
-    """Holds where collection stands: the arriving row, the policy's carry, the unfinished episodes' returns."""
+    """Holds the state of collection: the arriving rows, the carry, the returns of unfinished episodes."""
 
     def __init__(
         self, vector: Vector, policy: Policy, counters: Counters, recorder: Recorder, streams: Streams
     ) -> None:
-        self.vector = vector
         self.policy = policy
         self.counters = counters
         self.recorder = recorder
         self.streams = streams
-        self.controller: Controller | None = None
-        self.now: Row = {}
-        self.carry: Carry = {}
+        self._player = PolicyPlayer(policy, Mode.COLLECT, counters.clock, lambda: streams["act"])
+        self._interaction = Interaction(vector, self._player)
         self.returns: Array = np.zeros(vector.num_envs)
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
         self.parked: Array = np.zeros(vector.num_envs, bool)
-        """Envs that have delivered their share of ``collect: {episodes}`` and rest until the others have."""
+        """Envs that have played their episodes of ``collect: {episodes}`` and wait for the others."""
         self.lost_episodes = 0
-        """Episodes of the loaded state that could not be restored; they are cut and new ones begin."""
+        """Episodes of the loaded state that could not be restored. They are truncated and new ones begin."""
         self.env_seconds = 0.0
-        """Time that env steps have taken in this process; not saved, as nothing may depend on it."""
+        """Time that env steps took in this process. Not saved: nothing may depend on it."""
+
+    @property
+    def vector(self) -> Vector:
+        return self._interaction.vector
+
+    @vector.setter
+    def vector(self, vector: Vector) -> None:
+        self._interaction.vector = vector
 
     @property
     def num_envs(self) -> int:
         return self.vector.num_envs
 
+    @property
+    def now(self) -> Row:
+        """The rows that arrived last, with ``previous_action``. Empty before the first reset."""
+        return self._interaction.now
+
+    @property
+    def carry(self) -> Carry:
+        return self._player.carry
+
+    def use_controller(self, controller: Controller | None) -> None:
+        """Let a controller choose the actions, or the policy again."""
+        self._player.mode = Mode.COLLECT if controller is None else Mode.OBSERVE
+        self._interaction.player = self._player
+        if controller is not None:
+            self._interaction.player = ControlledPlayer(self._player, controller, lambda: self.streams["controller"])
+
     def restart(self) -> None:
-        """Begin new episodes everywhere."""
+        """Begin new episodes in all envs."""
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, np.int64)
         self.parked = np.zeros(self.num_envs, bool)
-        self.carry = self.policy.initial_carry(self.num_envs)
-        self._receive(self.vector.reset(), self.policy.specs.action.zeros(self.num_envs))
+        self._count(self._interaction.restart())
 
-    def collect_rows(self, buffer: Buffer, rows: int) -> None:
+    def collect(self, policy_state: State | None, version: int, rows: int) -> Block:
+        """``rows`` rows over all envs as a block, for learners elsewhere. In one process ``collect_rows`` is faster."""
+        if policy_state is not None:
+            self.policy.load_state(policy_state)
+        done: list[Row] = []
+        for _ in range(rows // self.num_envs):
+            row = self.act()
+            done.append({key: value.copy() for key, value in row.items()})
+            self._step(row)
+        return Block(stack_rows(done, axis=1), dict(self.now), version)
+
+    def collect_rows(self, buffer: TakesRows, rows: int) -> None:
         """Add ``rows`` rows over all envs."""
         for _ in range(rows // self.num_envs):
-            row = self._act()
+            row = self.act()
             buffer.add(row)
             self._step(row)
 
-    def collect_episodes(self, buffer: Buffer, episodes: int) -> None:
-        """Add whole fresh episodes, the same number from each env: else short ones would be over-represented."""
+    def collect_episodes(self, buffer: TakesRows, episodes: int) -> None:
+        """Add whole new episodes, the same number from each env: otherwise short ones would be over-represented."""
         if not self.now["is_first"].all():
             self.restart()
         quota = episodes // self.num_envs
         finished = np.zeros(self.num_envs, np.int64)
         while True:
-            row = self._act()
+            row = self.act()
             buffer.add({**row, "valid": ~self.parked})
             finished += is_last(row) & ~self.parked
             self.parked = finished >= quota
@@ -72,32 +113,29 @@ class Collector:
             self._step(row)
         self.restart()
 
+    def act(self) -> Row:
+        """The arriving row with its action and extras, as buffers store it."""
+        row = self._interaction.act()
+        del row["previous_action"]
+        return row
+
     def state(self) -> State:
-        returns, lengths = self.returns.copy(), self.lengths.copy()  # these go on in place
+        returns, lengths = self.returns.copy(), self.lengths.copy()  # these change in place
         return {"now": dict(self.now), "carry": dict(self.carry), "returns": returns, "lengths": lengths}
 
     def load_state(self, state: State) -> None:
-        self.now, self.carry = dict(state["now"]), dict(state["carry"])
+        self._interaction.now, self._player.carry = dict(state["now"]), dict(state["carry"])
         self.returns, self.lengths = state["returns"].copy(), state["lengths"].copy()
         self.lost_episodes = self.vector.expect(self.now) if self.now else 0
 
-    def _act(self) -> Row:
-        """The arriving row completed with the action and the algorithm's extras."""
-        clock = self.counters.clock()
-        action, self.carry, extras = self.policy.act(self.now, self.carry, clock, self.streams["act"], Mode.COLLECT)
-        if self.controller is not None:
-            action = self.controller.act(self.now, self.streams["controller"])
-        row = {key: value for key, value in self.now.items() if key != "previous_action"}
-        return {**row, "action": action, **extras}
-
     def _step(self, row: Row) -> None:
         started = time.perf_counter()
-        arriving = self.vector.step(row["action"], ~self.parked if self.parked.any() else None)
+        arriving = self._interaction.step(row["action"], ~self.parked if self.parked.any() else None)
         self.env_seconds += time.perf_counter() - started
-        self._receive(arriving, row["action"])
+        self._count(arriving)
 
-    def _receive(self, row: Row, previous_action: Array) -> None:
-        self.now = {**row, "previous_action": previous_action}
+    def _count(self, row: Row) -> None:
+        """Let arriving rows move the normaliser, the counters and the returns."""
         self.policy.normaliser.observe(row, ~self.parked)
         first = row["is_first"]
         num_first = int(np.count_nonzero(first))

@@ -24,6 +24,7 @@ from reverie.envs.smoke import PATIENCE_STEPS, try_env
 from reverie.foresight.measure import Look, take_look
 from reverie.log.progress import Task, progress
 from reverie.policy import Policy
+from reverie.training.interaction import Interaction, PolicyPlayer
 
 BOOTSTRAP_DRAWS = 1000
 LONGEST_EPISODE = 10_000
@@ -68,7 +69,8 @@ class Evaluator:
         mode = Mode.COLLECT if self.config.sample else Mode.EVALUATE
         vector = self._fresh_vector(min(episodes, self.config.num_envs))
         with progress("evaluating", total=episodes) as task:
-            return play(policy, vector, episodes, _Asking(clock, rng, mode, should_stop, task))
+            interaction = Interaction(vector, PolicyPlayer.at(policy, mode, clock, rng))
+            return play(interaction, episodes, _ticker(should_stop), task)
 
     def look(self, policy: Policy, clock: Clock, should_stop: StopCheck = never) -> Look | None:
         """How well the policy's world model foresees fresh episodes; None if it has none."""
@@ -78,8 +80,9 @@ class Evaluator:
         rng = make_generator(self.seed, "foresight", clock.env_steps, clock.updates)
         vector = self._fresh_vector(self.config.num_envs)
         with progress("looking ahead", total=settings.rows) as task:
-            # Drawn actions, as in what the model learns from: the best ones would show it less.
-            rows = watch(policy, vector, settings.rows, _Asking(clock, rng, Mode.COLLECT, should_stop, task))
+            # Sampled actions, as in the rows that the model learns from: the best ones would show it less.
+            interaction = Interaction(vector, PolicyPlayer.at(policy, Mode.COLLECT, clock, rng))
+            rows = watch(interaction, settings.rows, _ticker(should_stop), task)
             self.last_look = take_look(policy, rows, settings.context, settings.steps, rng)
         return self.last_look
 
@@ -112,59 +115,53 @@ def with_limit(env: EnvConfig) -> EnvConfig:
     return env.model_copy(update={"max_episode_steps": LONGEST_EPISODE})
 
 
-@dataclass(frozen=True)
-class _Asking:
-    """How the policy is asked during one evaluation."""
+def play(interaction: Interaction, episodes: int, tick: Callable[[], None], task: Task) -> list[EpisodeScore]:
+    """Play ``episodes`` episodes, spread evenly over the envs; env i plays numbers i, i + N, i + 2N ...
 
-    clock: Clock
-    rng: np.random.Generator
-    mode: Mode
-    should_stop: StopCheck
-    task: Task
-
-
-def play(policy: Policy, vector: Vector, episodes: int, asking: _Asking) -> list[EpisodeScore]:
-    """Play ``episodes`` episodes, spread evenly over the envs; env i plays numbers i, i + N, i + 2N ..."""
-    count = vector.num_envs
+    ``tick`` is called before every step and may raise.
+    """
+    count = interaction.vector.num_envs
     quota = np.array([len(range(env, episodes, count)) for env in range(count)])
     finished, lengths = np.zeros(count, np.int64), np.zeros(count, np.int64)
     returns = np.zeros(count)
     scores: list[EpisodeScore] = []
-    carry = policy.initial_carry(count)
-    action = policy.specs.action.zeros(count)
-    row = vector.reset()
+    interaction.restart()
     while (finished < quota).any():
-        if asking.should_stop():
-            raise EvaluationStopped
-        now = {**row, "previous_action": action}
-        action, carry, _ = policy.act(now, carry, asking.clock, asking.rng, asking.mode)
+        tick()
         playing = finished < quota
-        row = vector.step(action, None if playing.all() else playing)
+        row = interaction.step(interaction.act()["action"], None if playing.all() else playing)
         returns = np.where(row["is_first"], 0.0, returns + row["reward"])
         lengths = np.where(row["is_first"], 0, lengths + 1)
-        for env in np.flatnonzero(is_last(row) & (finished < quota)):
+        for env in np.flatnonzero(is_last(row) & playing):
             logs = {key: float(row[key][env]) for key in row if key.startswith("log/")}
             number = int(env + finished[env] * count)
             scores.append(EpisodeScore(number, float(returns[env]), int(lengths[env]), logs))
             finished[env] += 1
-            asking.task.advance()
+            task.advance()
     return sorted(scores, key=lambda score: score.episode)
 
 
-def watch(policy: Policy, vector: Vector, count: int, asking: _Asking) -> Row:
+def watch(interaction: Interaction, count: int, tick: Callable[[], None], task: Task) -> Row:
     """``count`` rows (N, T) of each env from the start of an episode on, with ``previous_action`` and ``action``."""
-    carry = policy.initial_carry(vector.num_envs)
-    action = policy.specs.action.zeros(vector.num_envs)
-    row, rows = vector.reset(), []
+    interaction.restart()
+    rows: list[Row] = []
     for _ in range(count):
-        if asking.should_stop():
-            raise EvaluationStopped
-        now = {**row, "previous_action": action}
-        action, carry, _ = policy.act(now, carry, asking.clock, asking.rng, asking.mode)
-        rows.append({key: value.copy() for key, value in now.items()} | {"action": action})
-        row = vector.step(action)
-        asking.task.advance()
+        tick()
+        row = interaction.act()
+        rows.append({key: row[key].copy() for key in (*interaction.now, "action")})
+        interaction.step(row["action"])
+        task.advance()
     return stack_rows(rows, axis=1)
+
+
+def _ticker(should_stop: StopCheck) -> Callable[[], None]:
+    """Raises EvaluationStopped as soon as a stop is requested."""
+
+    def tick() -> None:
+        if should_stop():
+            raise EvaluationStopped
+
+    return tick
 
 
 def summarise(scores: Sequence[EpisodeScore], seed: int) -> dict[str, float]:

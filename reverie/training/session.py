@@ -108,7 +108,7 @@ class Session:
         config = self.factories.phase_config(phase)
         self.algorithm.config = config.algorithm
         self.scheduler.update_rows = {name: read.rows for name, read in self.algorithm.reads.items()}
-        self.collector.controller = self.factories.controller(phase.controller) if phase.controller else None
+        self.collector.use_controller(self.factories.controller(phase.controller) if phase.controller else None)
         if config.env == self.env_config:
             return False
         # A stream of its own, so that no episode of another phase is played again.

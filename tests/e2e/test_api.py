@@ -144,8 +144,8 @@ def test_evaluations_draw_actions_if_those_of_the_run_do(explorer: reverie.Run) 
     assert reverie.evaluate(path, episodes=2, sample=False)["sample"] is False
     again = reverie.evaluate(path, episodes=2, which="final")
     assert np.mean(again["returns"]) == again["return_mean"] == explorer.status["final_score"]
-    assert Cast.of_run(explorer.path).actor.mode is Mode.COLLECT  # type: ignore[attr-defined]
-    assert Cast.of_run(explorer.path, sample=False).actor.mode is Mode.EVALUATE  # type: ignore[attr-defined]
+    assert Cast.of_run(explorer.path).player.mode is Mode.COLLECT  # type: ignore[attr-defined]
+    assert Cast.of_run(explorer.path, sample=False).player.mode is Mode.EVALUATE  # type: ignore[attr-defined]
 
 
 def test_evaluate_names_the_policy_that_it_took(trained: reverie.Run, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from reverie.core.errors import ConfigError, RunError
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs
-from reverie.runs.datasets import Player
+from reverie.runs.datasets import EpisodeRecorder
 from tests.checking import CheckingAlgorithm, as_numpy, check_sequence
 from tests.resume.pieces import CHECKING, assert_equal_runs, stopping_after, train
 
@@ -56,7 +56,7 @@ def invoke(*words: str) -> Any:
 
 def test_dqn_learns_from_data_of_a_poor_policy(tmp_path: Path) -> None:
     env = EnvConfig(id="CartPole-v1")
-    source = Player(env, make_specs(env), "half aware", HalfAware()).record(150, 0, tmp_path / "data")  # type: ignore[arg-type]
+    source = EpisodeRecorder(env, make_specs(env), "half aware", HalfAware()).record(150, 0, tmp_path / "data")  # type: ignore[arg-type]
     about = json.loads(invoke("data", "info", str(source), "--json"))
     assert about["return_mean"] < 100
     run = api.train(

@@ -60,7 +60,7 @@ def test_playing_yourself_needs_a_screen(reverie: Command) -> None:
         (("record", "nothing"), "There are no runs"),
         (("play", "CartPole-v1", "--keys", "a=7"), "is not an action of"),
         (("play", "--random", "CartPole-v1", "--keys", "a=0"), "--keys is for playing yourself"),
-        (("play", "--random", "CartPole-v1", "--out", "a.avi"), "names no kind of video"),
+        (("play", "--random", "CartPole-v1", "--out", "a.avi"), "does not end like a video file"),
         (("play", "--random", "CartPole-v1", "--gif", "--out", "a.mp4"), "does not end with .gif"),
         (("play", "--random", "Reverie/Constant-v0", "--gif"), "Reverie/Constant-v0"),
     ],

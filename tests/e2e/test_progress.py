@@ -67,7 +67,7 @@ def test_a_run_tells_that_its_speed_is_tried_and_a_resume_that_it_reads(tmp_path
         (("data", "export", "RUN", "--out", "OUT"), "exporting the replay of RUN"),
         (("data", "record", "CartPole-v1", "--random", "--episodes", 2, "--out", "OUT"), "recording CartPole-v1"),
         (("data", "record", "RUN", "--episodes", 2, "--out", "OUT"), "recording CartPole-v1"),
-        (("record", "RUN", "--out", "OUT.gif"), "filming CartPole-v1"),
+        (("record", "RUN", "--out", "OUT.gif"), "recording CartPole-v1"),
         (("envs", "check", "CartPole-v1"), "trying CartPole-v1"),
     ],
 )

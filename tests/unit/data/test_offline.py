@@ -18,7 +18,7 @@ from reverie.data.offline import check_fits, check_holdout, is_held_out, open_so
 from reverie.data.replay import ReplayBuffer
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs
-from reverie.runs.datasets import Player, describe
+from reverie.runs.datasets import EpisodeRecorder, describe
 
 ENVS: dict[str, dict[str, Any]] = {
     "vector, discrete": {"id": "CartPole-v1"},
@@ -29,8 +29,8 @@ ENVS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_player(kind: str) -> Player:
-    return Player.of_chance(EnvConfig.model_validate(ENVS[kind]))
+def make_player(kind: str) -> EpisodeRecorder:
+    return EpisodeRecorder.of_random_play(EnvConfig.model_validate(ENVS[kind]))
 
 
 def episodes_of(kind: str, count: int = 5) -> list[Row]:

@@ -144,7 +144,7 @@ from reverie.machine.usage import resident_memory
 session = build(make_config(sys.argv[1], sys.argv[2:]))
 buffer, collector = session.buffers["main"], session.collector
 collector.restart()
-row = collector._act()
+row = collector.act()
 before = resident_memory()
 for _ in range(buffer.rows.capacity_rows):
     buffer.add(row)

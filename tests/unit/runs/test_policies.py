@@ -16,7 +16,10 @@ from reverie.core.errors import ReverieError, RunError
 from reverie.envs.episode import make_action_map
 from reverie.envs.make import make_env
 from reverie.policy import Policy
+from reverie.runs.datasets import EpisodeRecorder
+from reverie.runs.evaluate import evaluate_policy
 from reverie.runs.policies import PolicyShelf, load_policy, policy_folder
+from reverie.runs.record import Cast
 from reverie.store.run_folder import RunFolder, create_run
 from reverie.training.session import Session
 from tests.sessions import checking_config, finished, started
@@ -325,3 +328,22 @@ def test_a_policy_without_counters_takes_the_horizon_of_its_run(folder: RunFolde
     folder.config_path.write_text(config_to_yaml(session.config.model_copy(update={"horizon_steps": 900})))
     _, loaded = load_policy(folder.path)
     assert Counters.saved_in(loaded) == Counters(env_steps=70, horizon_steps=900)
+
+
+def test_a_policy_is_played_with_its_own_settings(folder: RunFolder, session: Session) -> None:
+    """An edit of config.yaml after the policy was saved changes no way of playing it."""
+    PolicyShelf(folder).save(session, "final")
+    edited = {
+        "env": session.config.env.model_copy(update={"kwargs": {"length": 99}}), "seed": 77, "horizon_steps": 9,
+        "evaluate": session.config.evaluate.model_copy(update={"num_envs": 13, "sample": True}),
+    }  # fmt: skip
+    folder.config_path.write_text(config_to_yaml(session.config.model_copy(update=edited)))
+    policy, about = load_policy(folder.path, "final")
+    own = session.config
+    assert (about["env"], about["seed"]) == (own.env.model_dump(mode="json"), own.seed)
+    assert (about["evaluate"], about["horizon_steps"]) == (own.evaluate.model_dump(mode="json"), own.horizon_steps)
+    evaluated = evaluate_policy(policy, about, 3)
+    assert (evaluated["seed"], evaluated["sample"]) == (own.seed, own.evaluate.sample)
+    cast = Cast.of_run(folder.path, "final")
+    assert (cast.env, cast.seed) == (own.env, own.seed)
+    assert EpisodeRecorder.of_run(folder.path, "final", sample=False).env == own.env

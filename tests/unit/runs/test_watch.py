@@ -1,4 +1,4 @@
-"""Filming: the episodes of evaluations, at the env's speed, with an end that comes in time."""
+"""Watching: the episodes of evaluations, at the env's speed, with the right length."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from reverie.core.rng import derive_seed
+from reverie.core.rng import derive_seed, make_generator
 from reverie.core.types import Array, Row
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs
 from reverie.envs.suites.reverie.counting import CountingEnv
 from reverie.log.video import ViewerLeft
 from reverie.log.video_frames import VideoError
-from reverie.runs.watch import RandomActor, Scene, Take, film
+from reverie.runs.watch import Scene, Take, show_episodes
 from reverie.training.evaluator import EvaluationStopped
+from reverie.training.interaction import RandomPlayer
 from tests.unit.envs.broken_envs import BrokenDrawing
 
 LENGTH = 8
@@ -43,20 +44,20 @@ class Reel:
         self.frames.append(frame.copy())
 
 
-class Watching(RandomActor):
-    """Random actions, and a note of what was seen."""
+class Watching(RandomPlayer):
+    """Random actions, and a list of the rows that arrived."""
 
     def __init__(self, config: EnvConfig) -> None:
-        super().__init__(make_specs(config), 0)
+        super().__init__(make_specs(config), make_generator(0))
         self.begun = 0
         self.rows: list[Row] = []
 
-    def begin(self) -> None:
+    def begin(self, num_envs: int) -> None:
         self.begun += 1
 
-    def act(self, row: Row) -> Array:
-        self.rows.append(row)
-        return super().act(row)
+    def act(self, now: Row) -> tuple[Array, Row]:
+        self.rows.append(now)
+        return super().act(now)
 
 
 def config(**kwargs: Any) -> EnvConfig:
@@ -64,28 +65,28 @@ def config(**kwargs: Any) -> EnvConfig:
 
 
 def shoot(scene: Scene, reel: Reel) -> tuple[list[Take], Watching]:
-    actor = Watching(scene.env)
-    return film(actor, scene, reel.open), actor
+    player = Watching(scene.env)
+    return show_episodes(player, scene, reel.open), player
 
 
 def test_an_episode_from_its_first_to_its_last_frame() -> None:
     reel = Reel()
-    takes, actor = shoot(Scene(config(), seed=3), reel)
+    takes, player = shoot(Scene(config(), seed=3), reel)
     assert takes == [Take(0, derive_seed(3, "evaluate", 0), sum(range(1, LENGTH + 1)), LENGTH, LENGTH + 1)]
     assert reel.fps == 10
     assert len(reel.frames) == LENGTH + 1 + 10  # the last one stays for a second
     assert (reel.frames[-1] == reel.frames[-11]).all()
     assert not (reel.frames[0] == reel.frames[1]).all()
-    assert actor.begun == 1
+    assert player.begun == 1
 
 
 def test_episodes_are_those_of_evaluations() -> None:
-    takes, actor = shoot(Scene(config(), seed=3, episodes=3), Reel())
+    takes, player = shoot(Scene(config(), seed=3, episodes=3), Reel())
     assert [take.episode_seed for take in takes] == [derive_seed(3, "evaluate", number) for number in range(3)]
-    first_rows = [row["obs"][0] for row in actor.rows if row["is_first"][0]]
+    first_rows = [row["obs"][0] for row in player.rows if row["is_first"][0]]
     for row, take in zip(first_rows, takes, strict=True):
         assert row[0] == take.episode_seed % 1_000_003
-    assert actor.begun == 3
+    assert player.begun == 3
 
 
 def test_fast_envs_leave_out_frames_but_never_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,12 +129,12 @@ def test_a_stop_is_obeyed() -> None:
 
 
 def test_an_env_without_pictures_is_explained() -> None:
-    with pytest.raises(VideoError, match=r"failed to draw|cannot be drawn"):
+    with pytest.raises(VideoError, match=r"failed to render|cannot be rendered"):
         shoot(Scene(EnvConfig(id="Reverie/Constant-v0"), seed=0), Reel())
 
 
 def test_an_env_that_fails_to_draw_is_explained() -> None:
     name = f"{BrokenDrawing.__module__}.{BrokenDrawing.__qualname__}"
-    with pytest.raises(VideoError, match="failed to draw: OSError: no OpenGL here") as caught:
+    with pytest.raises(VideoError, match="failed to render: OSError: no OpenGL here") as caught:
         shoot(Scene(EnvConfig(id=name), seed=0), Reel())
     assert "MUJOCO_GL=egl" in caught.value.fix

@@ -132,7 +132,7 @@ def test_a_controller_overrides_the_action_and_nothing_else(batches: list[Batch]
     with started(checking_config(ROWS)) as run:
         session = run.session
         session.enter(session.scheduler.phases[0], None)
-        session.collector.controller = Marked()
+        session.collector.use_controller(Marked())
         session.collector.collect_rows(session.buffers["main"], 24)
         rows = session.buffers["main"].state()["rows"]
     assert np.all(rows["action"] == 3)

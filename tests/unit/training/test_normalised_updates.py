@@ -12,7 +12,7 @@ from reverie.config.schema import RunConfig
 from reverie.core.types import Batch, Update
 from reverie.data.offline import read_episodes
 from reverie.envs.config import EnvConfig
-from reverie.runs.datasets import Player
+from reverie.runs.datasets import EpisodeRecorder
 from tests.sessions import checking_config, started
 
 
@@ -55,7 +55,7 @@ def test_observation_statistics_stand_still_until_the_cycle_ends() -> None:
 def test_stored_rows_of_all_lanes_normalise_the_first_update(tmp_path: Path) -> None:
     kwargs = {"length": 9, "varied": True}
     env = EnvConfig(id="Reverie/Counting-v0", kwargs=kwargs)
-    player = Player.of_chance(env)
+    player = EpisodeRecorder.of_random_play(env)
     source = str(player.record(13, 0, tmp_path / "data"))
     episodes = list(read_episodes(source, player.specs, 0, held_out=False))
     rows = np.concatenate([episode["obs"] for episode in episodes]).astype(np.float64)
