@@ -38,6 +38,7 @@ class CheckingAlgorithm:
 
     hooks = ("update", "update_episodes", "update_windows")
     uses_priorities = True
+    observes = True
 
     def __init__(self, config: Config, specs: Specs, rng: np.random.Generator) -> None:
         assert specs.action.kind == "discrete", "the checking agent needs discrete actions"
@@ -58,13 +59,15 @@ class CheckingAlgorithm:
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
-        """The next actions of the cycle; evaluation does not move it."""
+        """The next actions of the cycle. Evaluation does not move it; an action in mode OBSERVE must reach no env."""
         row = as_numpy(now)
         count = np.where(row["is_first"], 0, np.asarray(carry["count"]) + 1)
         check_arrival(row, count, carry)
         action = (self.acts + np.arange(len(count))) % self.num_actions
         extras = {"count": count, "act": np.full(len(count), self.acts)}
-        self.acts += mode == Mode.COLLECT
+        self.acts += mode is not Mode.EVALUATE
+        if mode is Mode.OBSERVE:
+            action = np.full(len(count), -1)
         return action, {"episode": episodes_of(row), "count": count}, extras
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:

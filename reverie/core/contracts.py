@@ -26,8 +26,10 @@ class Algorithm(Stateful, Protocol):
 
     * ``reads`` maps each hook (``update`` or ``update_<word>``) to what it wants from the buffer; a hook is a
       method ``hook(batch, clock, rng) -> Update``. Whole inner loops live inside one call.
-    * ``act`` sees the arriving row with ``is_first`` and ``previous_action``. It always runs, also when a
-      phase's controller overrides the action, and may change the algorithm's state.
+    * ``act`` gets the arriving row with ``is_first`` and ``previous_action``. It always runs, also in phases with a
+      controller, and may change the algorithm's state.
+    * Optional: ``observes = True`` if ``act`` knows ``Mode.OBSERVE``: it updates the carry, returns the extras and
+      skips what only chooses the action, such as planning. Algorithms without it get ``Mode.COLLECT`` there.
     * ``carry`` is the memory within an episode, one entry per env. It comes back from a checkpoint as numpy.
     * Hyperparameters are read from ``self.config`` at each call: a phase may replace it.
     * Optional: ``is_on_policy = True`` if it must learn from actions that it chose itself; then no rows of a phase's
