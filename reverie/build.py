@@ -117,7 +117,7 @@ def check_reads(config: RunConfig, reads: Mapping[str, Read]) -> None:
     for phase in flatten_phases(config.phases):
         for hook in (hook for hook in phase.hooks if hook.name in reads):
             try:
-                _check_serves(config, phase.buffer, hook.name, reads[hook.name])
+                _check_serves(config, phase.read_by(hook), hook.name, reads[hook.name])
                 updates_per_step(hook, reads[hook.name].rows)
             except ConfigError as error:
                 errors.setdefault(error.message, error)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from reverie.core.config import ComponentConfig
-from reverie.core.reads import Read, Rollout
+from reverie.core.reads import Read, Rollout, Transitions
+from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update
 
@@ -64,3 +65,43 @@ class ToyPlanner:
 
     def load_policy_state(self, state: State) -> None:
         self.load_state(state)
+
+
+class ToyTwoBuffers(ToyPlanner):
+    """Learns dynamics from one buffer and a return model from another, after a look at the data."""
+
+    class Config(ComponentConfig):
+        """Sizes of reads."""
+
+        kind: str = "tests.toys.ToyTwoBuffers"
+        """This class."""
+        batch_size: int = 4
+        """Transitions in a batch of update_dynamics."""
+        rate: Rate = constant(1.0)
+        """Only reported, to see schedules at work."""
+
+    hooks = ("update_dynamics", "update_fitness")
+
+    def __init__(self, config: Config, specs: Specs, rng: np.random.Generator) -> None:
+        super().__init__(config, specs, rng)  # type: ignore[arg-type]
+        self.prepared: list[int] = []
+
+    @property
+    def reads(self) -> Mapping[str, Read]:
+        return {"update_dynamics": Transitions(self.config.batch_size), "update_fitness": Rollout()}
+
+    def prepare(self, buffers: Mapping[str, Any]) -> None:
+        self.prepared.append(sum(map(len, buffers.values())))
+
+    def update_dynamics(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        return Update({"rows": len(batch["reward"]), "rate": self.config.rate.at(clock)})
+
+    def update_fitness(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
+        return Update({"columns": batch["reward"].shape[1]}, count=2)
+
+    def state(self) -> State:
+        return {"plans": self.plans, "prepared": list(self.prepared)}
+
+    def load_state(self, state: State) -> None:
+        super().load_state(state)
+        self.prepared = list(state.get("prepared", []))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reverie.config.data_checks import check_order_of_data, in_order
+from reverie.config.data_checks import by_buffer, check_order_of_data
 from reverie.config.fields import networks_of
 from reverie.config.hook_checks import Findings, check_hook, check_interval, check_waits, has_hook, has_update
 from reverie.config.overrides import phase_config, refusal
@@ -137,9 +137,10 @@ def _check_type(place: _Place) -> Findings:
 
 def _check_names(place: _Place, config: RunConfig) -> Findings:
     phase = place.phase
-    if phase.buffer not in config.buffers:
-        fix = f"{nearest(phase.buffer, config.buffers)} Buffers are declared below 'buffers:'.".strip()
-        yield f"{place.key}.buffer", f"there is no buffer '{phase.buffer}'", fix
+    for name in phase.buffers():
+        if name not in config.buffers:
+            fix = f"{nearest(name, config.buffers)} Buffers are declared below 'buffers:'.".strip()
+            yield f"{place.key}.{'buffer' if name == phase.buffer else 'hooks'}", f"there is no buffer '{name}'", fix
     controllers = registry.kinds("controller")
     if phase.controller and phase.controller not in controllers and "." not in phase.controller:
         fix = nearest(phase.controller, controllers)
@@ -181,7 +182,7 @@ def _check_own_actions(config: RunConfig) -> Findings:
     if not registry.declares("algorithm", config.algorithm.kind, "is_on_policy"):
         return
     filled: dict[str, tuple[str, Phase]] = {}
-    for key, phase in in_order(config.phases):
+    for key, phase in by_buffer(config.phases):
         if phase.controller and has_hook(phase, "collect"):
             filled[phase.buffer] = (key, phase)
         if phase.buffer in filled and has_update(phase):

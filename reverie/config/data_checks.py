@@ -23,7 +23,7 @@ def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None]
     least = {name: inf if getattr(buffer, "source", None) else 0.0 for name, buffer in config.buffers.items()}
     filling: dict[str, str] = {}
     offered = registry.load("algorithm", config.algorithm.kind).hooks
-    for key, phase in in_order(config.phases):
+    for key, phase in by_buffer(config.phases):
         if phase.buffer not in config.buffers:
             continue
         before = least[phase.buffer]
@@ -64,6 +64,18 @@ def in_order(phases: tuple[Phase, ...]) -> Iterator[tuple[str, Phase]]:
                 yield from unroll(phase.phases, (*address, "phases"))
 
     return unroll(phases, ("phases",))
+
+
+def by_buffer(phases: tuple[Phase, ...]) -> Iterator[tuple[str, Phase]]:
+    """Like ``in_order``, but a phase once for each of its buffers: hooks that use another one become ``evaluate``."""
+    for key, phase in in_order(phases):
+        for name in phase.buffers():
+            hooks = (hook if _uses(phase, hook, name) else Hook(name="evaluate") for hook in phase.hooks)
+            yield key, phase.model_copy(update={"buffer": name, "hooks": tuple(hooks)})
+
+
+def _uses(phase: Phase, hook: Hook, buffer: str) -> bool:
+    return buffer in phase.filled_by(hook) if hook.name == "collect" else buffer == phase.read_by(hook)
 
 
 def _rows_of(phase: Phase) -> float:

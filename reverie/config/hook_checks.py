@@ -16,7 +16,7 @@ INTERVALS = ("every_steps", "every_updates", "every_cycles")
 WAITS = {"every_steps": "env steps", "every_updates": "updates"}
 """Intervals that pass only if some hook makes what they count."""
 AMOUNTS = {"collect": ("rows", "episodes"), "evaluate": ("episodes",), "validate": ("batches",)}
-UPDATE_AMOUNTS = ("updates", "train_ratio", "updates_per_step")
+UPDATE_AMOUNTS = ("updates", "train_ratio", "updates_per_step", "epochs")
 
 
 def check_hook(key: str, hook: Hook, offered: tuple[str, ...], num_envs: int) -> Findings:
@@ -25,6 +25,7 @@ def check_hook(key: str, hook: Hook, offered: tuple[str, ...], num_envs: int) ->
         fix = nearest(hook.name, (*ORCHESTRATED, *offered))
         yield key, f"the algorithm has no hook '{hook.name}'", fix
         return
+    yield from _check_buffer_keys(key, hook)
     allowed = AMOUNTS.get(hook.name, UPDATE_AMOUNTS)
     given = [name for name in ("rows", "episodes", "batches", *UPDATE_AMOUNTS) if getattr(hook, name) is not None]
     for name in given:
@@ -42,6 +43,14 @@ def check_hook(key: str, hook: Hook, offered: tuple[str, ...], num_envs: int) ->
         yield key, f"{hook.name} does not say how much", fix
     elif chosen and hook.name == "collect":
         yield from _check_multiple(f"{key}.{chosen[0]}", getattr(hook, chosen[0]), num_envs)
+
+
+def _check_buffer_keys(key: str, hook: Hook) -> Findings:
+    if hook.into is not None and hook.name != "collect":
+        yield f"{key}.into", f"{hook.name} fills no buffers", "Write buffer: NAME for the buffer that it reads."
+    if hook.buffer is not None and hook.name in ORCHESTRATED:
+        fix = "Write into: [NAME]." if hook.name == "collect" else "Set the buffer of the phase."
+        yield f"{key}.buffer", f"{hook.name} does not read a buffer of its own", fix
 
 
 def check_interval(key: str, hook: Hook, phase: Phase) -> Findings:

@@ -31,15 +31,21 @@ class Hook(Config):
     rows: int | None = Field(None, ge=1)
     """collect: rows over all envs."""
     episodes: int | None = Field(None, ge=1)
-    """collect: finished episodes, the same share from each env; evaluate: how many to play."""
+    """collect: finished episodes, the same number from each env; evaluate: how many to play."""
     batches: int | None = Field(None, ge=1)
-    """validate: how many batches of held-out data to judge."""
+    """validate: how many batches of held-out data to read."""
     updates: int | None = Field(None, ge=1)
     """update: how many updates to do each cycle."""
     train_ratio: float | None = Field(None, gt=0)
     """update: replayed rows per env step."""
     updates_per_step: float | None = Field(None, gt=0)
     """update: updates per env step; another way to say train_ratio."""
+    epochs: int | None = Field(None, ge=1)
+    """update: passes over the rows that the buffer holds when the hook starts, each cycle."""
+    buffer: str | None = None
+    """update: the buffer it reads, instead of the phase's."""
+    into: tuple[str, ...] | None = Field(None, min_length=1)
+    """collect: the buffers that get the rows, instead of the phase's."""
     every_steps: int | None = Field(None, ge=1)
     """Run only when this many env steps have passed since the last time."""
     every_updates: int | None = Field(None, ge=1)
@@ -82,14 +88,14 @@ class Until(Config):
 
 
 class Phase(Config):
-    """A stretch of training with its own cycle of hooks, or a loop over inner phases."""
+    """A part of the training with its own cycle of hooks, or a loop over inner phases."""
 
     name: str
     """Shown in the console and recorded with every metric."""
     type: Literal["online", "offline", "eval_only"] = "online"
     """online collects; offline only updates from stored data; eval_only only evaluates."""
     buffer: str = "main"
-    """Which of the run's buffers it fills and reads."""
+    """The buffer that its hooks fill and read, unless they name others."""
     controller: str | None = None
     """Overrides the algorithm's actions while collecting, e.g. random."""
     hooks: tuple[Hook, ...] = ()
@@ -103,14 +109,27 @@ class Phase(Config):
     until: Until | None = None
     """Ends the phase early when a metric reaches a bound."""
     keep: tuple[str, ...] = ("algorithm", "buffer", "normaliser", "episodes")
-    """What passes on to the next phase; the rest starts afresh."""
+    """What passes on to the next phase. Everything else is reset."""
     overrides: dict[str, Any] = Field(default_factory=dict)
-    """Settings that hold during this phase only, as dotted keys (algorithm.learning_rate: 1e-4). Those of the env are
-    for collecting: evaluations always play the run's own env."""
+    """Settings for this phase only, as dotted keys (algorithm.learning_rate: 1e-4). Env settings apply to collecting:
+    evaluations always play the run's own env."""
     repeat: int = Field(1, ge=1)
     """How often the inner phases run."""
     phases: tuple[Phase, ...] = ()
     """Inner phases, run in order."""
+
+    def read_by(self, hook: Hook) -> str:
+        """The buffer that an update hook reads."""
+        return hook.buffer or self.buffer
+
+    def filled_by(self, hook: Hook) -> tuple[str, ...]:
+        """The buffers that a collect hook fills."""
+        return hook.into or (self.buffer,)
+
+    def buffers(self) -> tuple[str, ...]:
+        """All buffers that its hooks use, its own first."""
+        named = [name for hook in self.hooks for name in (*(hook.into or ()), hook.buffer) if name]
+        return tuple(dict.fromkeys((self.buffer, *named)))
 
 
 def flatten_phases(phases: tuple[Phase, ...]) -> Iterator[Phase]:

@@ -219,14 +219,17 @@ def _expand_schedules(tree: Tree, phases: tuple[Phase, ...]) -> None:
     flat = list(flatten_phases(phases))
     learns, collects = any(map(has_update, flat)), any(has_hook(phase, "collect") for phase in flat)
     horizon = tree["horizon_steps"] if learns or collects else 1  # a run that only evaluates stays where lines begin
+    unit = "steps"
+    if learns and not collects:  # an offline run makes no env steps: its schedules run over updates
+        horizon, unit = budget_of(phases).total, "updates"
     for path, value in list(leaves(tree)):
         if path[0] == "env" or not isinstance(value, str) or not LINEAR.match(value):
             continue
-        if learns and not collects:
-            raise _no_steps(PathNames(tree).shown(path), value)
+        if not horizon and unit == "updates":
+            raise _no_updates(PathNames(tree).shown(path), value)
         if not horizon:
             raise _no_horizon(PathNames(tree).shown(path), value)
-        put(tree, path, expand_linear(value, horizon))
+        put(tree, path, expand_linear(value, horizon, unit))
 
 
 def _settle_annealing(tree: Tree) -> None:
@@ -239,10 +242,10 @@ def _settle_annealing(tree: Tree) -> None:
             put(tree, path, max(1, tree["horizon_steps"]))
 
 
-def _no_steps(key: str, value: str) -> ConfigError:
+def _no_updates(key: str, value: str) -> ConfigError:
     return ConfigError(
-        f"{key} = {value} falls with the run's env steps, but no phase makes any.",
-        f"Write a constant: {key}={value.removeprefix('lin_')}",
+        f"{key} = {value} falls over the run's updates, but no phase says how many there are.",
+        f"Give a phase duration_updates, or write a constant: {key}={value.removeprefix('lin_')}",
     )
 
 

@@ -94,6 +94,10 @@ class Buffer(Stateful, Protocol):
         """Store the rows of a block: the same as adding its moments one by one."""
         ...
 
+    def __len__(self) -> int:
+        """Rows stored now, over all envs."""
+        ...
+
     def can_sample(self, read: Read) -> bool: ...
 
     def sample(self, read: Read, arriving: Row, rng: np.random.Generator) -> Batch:
@@ -107,6 +111,15 @@ class Buffer(Stateful, Protocol):
         ...
 
     def clear(self) -> None: ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """An algorithm that looks at the data when a phase starts, for example to find the range of the actions."""
+
+    def prepare(self, buffers: Mapping[str, Buffer]) -> None:
+        """Called once when a phase starts, after stored data were loaded; not again after a resume."""
+        ...
 
 
 class Controller(Protocol):

@@ -122,7 +122,7 @@ class Recorder:
         counters = self.counters
         frames = counters.env_steps * self.action_repeat
         counts = {"frames": frames, "cycles": counters.cycles, "episodes": counters.episodes}
-        return {**self._place(), **counts, "phase": self.phase}
+        return {**self._place(), **counts, **counters.metrics(), "phase": self.phase}
 
     def _send_machine(self, more: Mapping[str, float]) -> None:
         before, self._last = self._last, self._now()

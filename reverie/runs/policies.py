@@ -219,4 +219,5 @@ def _settings_of_run(run: Path) -> dict[str, Any]:
 
 def _counts(saved: Mapping[str, Any]) -> dict[str, int]:
     """The counters that were saved, as numbers; ``env_steps`` must be one of them."""
-    return {name: int(saved[name]) for name in Counters().state() if name in saved or name == "env_steps"}
+    names = {"env_steps", *saved}
+    return {name: int(saved[name]) for name in Counters.saved_in(saved).state() if name in names}

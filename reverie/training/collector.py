@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +22,17 @@ class TakesRows(Protocol):
     """Where collected rows go: a buffer, or several."""
 
     def add(self, row: Row) -> None: ...
+
+
+class SeveralBuffers:
+    """Gives every row to each of its buffers."""
+
+    def __init__(self, buffers: Sequence[TakesRows]) -> None:
+        self.buffers = buffers
+
+    def add(self, row: Row) -> None:
+        for buffer in self.buffers:
+            buffer.add(dict(row))
 
 
 class Collector:

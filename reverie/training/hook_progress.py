@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from reverie.config.phases import Hook
 from reverie.core.counters import Counters
+from reverie.core.types import State
 
 INTERVALS = {"env_steps": "every_steps", "updates": "every_updates", "cycles": "every_cycles"}
 """The counters that a hook may wait for, and the setting that says so."""
@@ -37,6 +38,10 @@ class HookProgress:
     """Whether it ran in this cycle."""
     cycle_updates: int = 0
     """Updates in this cycle."""
+    cycle_calls: int = 0
+    """Calls in this cycle, of a hook with epochs."""
+    epoch_calls: int = 0
+    """Calls that the hook's epochs need in this cycle; known once it has been called."""
     rate: float = 0.0
     rate_start: int = 0
     """Env step at which the rate took effect."""
@@ -59,16 +64,23 @@ class HookProgress:
             counter=pace.counter, every=pace.every, interval_start=_value(start, pace.counter),
         )  # fmt: skip
 
-    def count(self, updates: int, counters: Counters) -> None:
-        """The hook ran once more and did so many updates."""
+    def count(self, updates: int, counters: Counters, epoch_calls: int = 0) -> None:
+        """The hook was called once more and made so many updates."""
         self.ran = True
         self.cycle_updates += updates
+        if epoch_calls:
+            self.cycle_calls, self.epoch_calls = self.cycle_calls + 1, epoch_calls
         self.rate_updates += updates
         self.intervals = self._passed(counters)
 
+    def state(self) -> State:
+        """Without the counts of epochs where there are none, as in checkpoints from before epochs existed."""
+        values = dict(vars(self))
+        return {key: value for key, value in values.items() if value or key not in ("cycle_calls", "epoch_calls")}
+
     def end_cycle(self) -> None:
         self.ran = False
-        self.cycle_updates = 0
+        self.cycle_updates = self.cycle_calls = self.epoch_calls = 0
 
     def owed(self, counters: Counters) -> int:
         """Updates that the rate still asks for."""

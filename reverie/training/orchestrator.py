@@ -63,12 +63,13 @@ class Orchestrator:
             # An evaluation leaves the session as it is until its scores are written.
             self.is_between_steps = step.kind is StepKind.EVALUATE
             started = perf_counter()
+            epoch_calls = self._epoch_calls(step)
             try:
                 updates = self._steps[step.kind](step)
             except EvaluationStopped:
                 return False  # the hook is still due and will be repeated
             self._count_seconds(step.kind, started)
-            session.scheduler.finish(step, session.counters, updates)
+            session.scheduler.finish(step, session.counters, updates, epoch_calls)
             self.is_between_steps = True
             if step.kind is StepKind.END_CYCLE:
                 started = perf_counter()
@@ -103,7 +104,7 @@ class Orchestrator:
 
     def _collect(self, step: Step) -> int:
         hook, collector = _hook(step), self.session.collector
-        buffer = self.session.buffers[step.phase.buffer]
+        buffer = self.session.target(step.phase.filled_by(hook))
         if hook.episodes is not None:
             collector.collect_episodes(buffer, hook.episodes)
         else:
@@ -112,13 +113,13 @@ class Orchestrator:
 
     def _update(self, step: Step) -> int:
         session, hook = self.session, _hook(step)
-        name = hook.name
-        buffer = session.buffers[step.phase.buffer]
+        name, buffer_name = hook.name, step.phase.read_by(hook)
+        buffer = session.buffers[buffer_name]
         read = session.algorithm.reads[name]
         try:
             batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
         except TooFewRowsError as error:
-            error.resume_with = f"buffers.{step.phase.buffer}.min_rows={max(1, error.rows)}"
+            error.resume_with = f"buffers.{buffer_name}.min_rows={max(1, error.rows)}"
             error.fix += f" Or learn from what is there: {error.resume_with}"
             raise
         session.normaliser.advance_rewards()
@@ -134,9 +135,22 @@ class Orchestrator:
         _check_progress(update, hook)
         if update.write_back is not None:
             buffer.write_back(update.write_back)
-        session.counters.updates += update.count
+        session.counters.count_updates(name, update.count)
         session.recorder.add(name, update.metrics)
         return update.count
+
+    def _epoch_calls(self, step: Step) -> int:
+        """Calls that the epochs of an update hook need, from the rows that its buffer holds now; 0 without epochs."""
+        hook = step.hook
+        if hook is None or hook.epochs is None:
+            return 0
+        progress = self.session.scheduler.current
+        if progress.epoch_calls:
+            return progress.epoch_calls  # the passes of this cycle have begun
+        rows = self.session.algorithm.reads[hook.name].rows
+        assert rows, "checked when the run is built"
+        stored = len(self.session.buffers[step.phase.read_by(hook)])
+        return max(1, -(-hook.epochs * stored // rows))
 
     def learn(self, hook: str, batch: Batch) -> Update:
         """Call an update hook of the algorithm; numbers too large are found afterwards and need no warning by numpy."""
@@ -159,8 +173,7 @@ class Orchestrator:
     def _end_cycle(self, step: Step) -> int:
         self.session.counters.cycles += 1
         self.session.normaliser.advance()
-        used = self.session.buffers[step.phase.buffer].metrics()
-        machine = {**self.machine(), **{f"replay/{name}": value for name, value in used.items()}}
+        machine = {**self.machine(), **self.session.usage(step.phase)}
         machine |= {"env/crashes": float(self.session.vector.crashes)}
         self.session.recorder.end_cycle({**machine, "usage/env_seconds": self.session.collector.env_seconds})
         return 0
@@ -186,7 +199,7 @@ def _hook(step: Step) -> Hook:
 
 def _check_progress(update: Update, hook: Hook) -> None:
     """A hook that is called until it has done its share must do some of it each time."""
-    is_owed = any(share is not None for share in (hook.updates, hook.train_ratio, hook.updates_per_step))
+    is_owed = any(amount is not None for amount in (hook.updates, hook.train_ratio, hook.updates_per_step))
     if is_owed and update.count < 1:
         raise TrainingError(
             f"'{hook.name}' reported {update.count} updates, so its share of the cycle would never be done.",

@@ -56,6 +56,11 @@ class Scheduler:
     def phase(self) -> Phase | None:
         return self.phases[self.index] if self.index < len(self.phases) else None
 
+    @property
+    def current(self) -> HookProgress:
+        """Progress of the hook that is due."""
+        return list(self.progress.values())[self.hook]
+
     def next(self, counters: Counters, metrics: Mapping[str, float]) -> Step | None:
         """The step that is due now; None when all phases are over. ``metrics`` holds the newest values."""
         if self.between_cycles and self._is_over(counters, metrics):
@@ -80,15 +85,15 @@ class Scheduler:
         self._check_idle(phase)
         return Step(StepKind.END_CYCLE, phase)
 
-    def finish(self, step: Step, counters: Counters, updates: int = 0) -> None:
-        """The step was carried out; ``updates`` is what an update hook did."""
+    def finish(self, step: Step, counters: Counters, updates: int = 0, epoch_calls: int = 0) -> None:
+        """The step is done. ``updates`` is what an update hook reported, ``epoch_calls`` what its epochs need."""
         if step.kind is StepKind.ENTER:
             self._enter(step.phase, counters)
         elif step.kind is StepKind.END_CYCLE:
             self._end_cycle()
         else:
             self.between_cycles = False
-            list(self.progress.values())[self.hook].count(updates, counters)
+            self.current.count(updates, counters, epoch_calls)
 
     def state(self) -> State:
         return {
@@ -97,7 +102,7 @@ class Scheduler:
             "hook": self.hook,
             "between_cycles": self.between_cycles,
             "start": dict(self.start),
-            "progress": {key: dict(vars(progress)) for key, progress in self.progress.items()},
+            "progress": {key: progress.state() for key, progress in self.progress.items()},
         }
 
     def load_state(self, state: State) -> None:
@@ -137,7 +142,7 @@ class Scheduler:
             if known is None:
                 known = HookProgress.starting_at(pace, counters)
             elif self._lacks_paces:
-                begun = HookProgress.starting_at(pace, Counters(**self.start))
+                begun = HookProgress.starting_at(pace, Counters.saved_in(self.start))
                 done = {name: getattr(known, name) for name in ("ran", "cycle_updates", "rate_updates", "intervals")}
                 known = replace(begun, **done)
             else:
@@ -164,6 +169,8 @@ class Scheduler:
             return False
         if kind is StepKind.UPDATE and hook.updates is not None:
             return progress.cycle_updates < hook.updates
+        if kind is StepKind.UPDATE and hook.epochs is not None:
+            return not progress.ran or progress.cycle_calls < progress.epoch_calls
         if kind is StepKind.UPDATE and progress.rate:
             return progress.owed(counters) > 0
         if progress.ran:
@@ -235,7 +242,12 @@ def _makes_something(hook: Hook) -> bool:
 
 
 def updates_per_step(hook: Hook, rows: int | None) -> float | None:
-    """Updates per env step of a hook that reads so many rows at once; None where it does not go by env steps."""
+    """Updates per env step of a hook that reads so many rows at once; None if it does not depend on env steps."""
+    if hook.epochs is not None and not rows:
+        raise ConfigError(
+            f"epochs means nothing for the hook '{hook.name}': it reads whatever was collected.",
+            f"Write '{hook.name}: {{}}' to run it once per cycle.",
+        )
     if hook.updates_per_step is not None or hook.train_ratio is None:
         return hook.updates_per_step
     if not rows:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reverie.config.phases import Phase
 from reverie.config.schema import RunConfig
-from reverie.core.contracts import Algorithm, Buffer, Controller, Stateful, Vector
+from reverie.core.contracts import Algorithm, Buffer, Controller, Prepares, Stateful, Vector
 from reverie.core.counters import Counters
 from reverie.core.rng import Streams
 from reverie.core.types import State
@@ -16,7 +16,7 @@ from reverie.envs.config import EnvConfig
 from reverie.log.recorder import Recorder
 from reverie.policy import Policy
 from reverie.store.checkpoint import ADDED_LATER
-from reverie.training.collector import Collector
+from reverie.training.collector import Collector, SeveralBuffers, TakesRows
 from reverie.training.monitor import Monitor
 from reverie.training.scheduler import Scheduler
 
@@ -79,17 +79,36 @@ class Session:
         if self._apply(phase) or is_afresh:
             self.collector.restart()
         self._fill(phase)
+        self._prepare(phase)
         self.recorder.begin_phase(phase.name)
 
     def close(self) -> None:
         self.vector.close()
         self.recorder.close()
 
+    def target(self, names: Sequence[str]) -> TakesRows:
+        """Where a collect hook puts its rows."""
+        buffers = [self.buffers[name] for name in names]
+        return buffers[0] if len(buffers) == 1 else SeveralBuffers(buffers)
+
+    def usage(self, phase: Phase) -> dict[str, float]:
+        """Metrics of a phase's buffers: ``replay/<name>`` of its own, ``replay/<buffer>/<name>`` of others."""
+        found = self.buffers[phase.buffer].metrics()
+        for name in phase.buffers()[1:]:
+            found |= {f"{name}/{key}": value for key, value in self.buffers[name].metrics().items()}
+        return {f"replay/{key}": value for key, value in found.items()}
+
     def _fill(self, phase: Phase) -> None:
-        """Let stored data into a buffer that has a source; the first update is already normalised by them."""
-        fill = getattr(self.buffers[phase.buffer], "fill", None)
-        if fill is not None:
-            self.normaliser.learn_from(fill())
+        """Load stored data into buffers that have a source. The first update is already normalised by them."""
+        for name in phase.buffers():
+            fill = getattr(self.buffers[name], "fill", None)
+            if fill is not None:
+                self.normaliser.learn_from(fill())
+
+    def _prepare(self, phase: Phase) -> None:
+        """Show the buffers to an algorithm that wants to see the data before it learns from them."""
+        if isinstance(self.algorithm, Prepares):
+            self.algorithm.prepare({name: self.buffers[name] for name in phase.buffers()})
 
     def _drop(self, previous: Phase) -> bool:
         """Forget what a phase does not pass on; whether new episodes have to begin."""
@@ -99,7 +118,8 @@ class Session:
         if "normaliser" not in kept:
             self.normaliser.reset()
         if "buffer" not in kept:
-            self.buffers[previous.buffer].clear()
+            for name in previous.buffers():
+                self.buffers[name].clear()
         # A new algorithm cannot go on in mid-episode: it has no carry from before.
         return not {"algorithm", "episodes"} <= set(kept)
 

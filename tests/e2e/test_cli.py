@@ -244,15 +244,15 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("train", "CartPole-v1:ppo", "algorithm.learning_rate=-1e-3"), "must not be negative"),
         (
             ("train", "CartPole-v1:dqn", "algorithm.epsilon=2"),
-            "algorithm.epsilon = 2 (command line): must lie between 0 and 1",
+            "algorithm.epsilon = 2 (command line): must be between 0 and 1",
         ),
         (
             ("train", "Taxi-v4:qlearning", "algorithm.exploration={kind: epsilon, epsilon: 3}"),
-            "algorithm.exploration.epsilon = 3 (command line): must lie between 0 and 1",
+            "algorithm.exploration.epsilon = 3 (command line): must be between 0 and 1",
         ),
         (
             ("train", "Taxi-v4:qlearning", "algorithm.learning_rate=5"),
-            "algorithm.learning_rate = 5 (command line): must lie between 0 and 1 or",
+            "algorithm.learning_rate = 5 (command line): must be between 0 and 1 or",
         ),
         (("train", "CartPole-v1:ppo", "algorithm.batch_size=64.5"), "whole number of rows"),
         (("train", ":ppo"), "Write CartPole-v1:ppo"),

@@ -104,11 +104,18 @@ OFFLINE = "phases=[{name: p, type: offline, hooks: [update], duration_updates: 9
 
 
 @pytest.mark.parametrize("words", [(), ("horizon_steps=50",)])
-def test_a_schedule_that_would_never_move_is_an_error(toy_tree: Make, words: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match="but no phase makes any") as caught:
-        resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3", OFFLINE, *words))
-    advice = caught.value.fix.removeprefix("Write a constant: ")
-    assert resolve_numbers(toy_tree(advice, OFFLINE, *words))["algorithm"]["learning_rate"] == 1e-3
+def test_schedules_of_an_offline_run_fall_over_its_updates(toy_tree: Make, words: tuple[str, ...]) -> None:
+    resolved = resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3", OFFLINE, *words))
+    line = {"start": 1e-3, "end": 0.0, "from": 0, "to": 9, "unit": "updates"}
+    assert resolved["algorithm"]["learning_rate"] == line
+
+
+def test_a_schedule_over_an_unknown_number_of_updates_is_an_error(toy_tree: Make) -> None:
+    cycles = OFFLINE.replace("duration_updates", "duration_cycles")
+    with pytest.raises(ConfigError, match="no phase says how many") as caught:
+        resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3", cycles))
+    advice = caught.value.fix.partition("write a constant: ")[2]
+    assert resolve_numbers(toy_tree(advice, cycles))["algorithm"]["learning_rate"] == 1e-3
 
 
 def test_a_run_that_only_evaluates_takes_any_schedule(toy_tree: Make) -> None:

@@ -63,8 +63,8 @@ def test_values_are_finite(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("moments", [{}, {"from": 5, "to": 5}, {"from": 5, "to": 4}])
-def test_a_line_needs_a_stretch_of_time(moments: dict[str, int]) -> None:
-    with pytest.raises(ValidationError, match="'to' must lie after 'from'"):
+def test_a_line_needs_time(moments: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match="must be above 'from'"):
         Example(rate={"start": 1.0, "end": 0.5, **moments})
     assert Example(rate={"start": 1.0, "end": 1.0, **moments}).rate == constant(1.0).model_copy(
         update={f"{name}_steps": steps for name, steps in moments.items()}
@@ -81,7 +81,7 @@ def test_rates_are_not_negative(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [1.01, -1e-9, "lin_2", {"start": 1, "end": 3, "to": 5}])
 def test_shares_lie_between_nothing_and_all(wrong: Any) -> None:
-    with pytest.raises(ValidationError, match="must lie between 0 and 1"):
+    with pytest.raises(ValidationError, match="must be between 0 and 1"):
         Fraction(share=wrong)
     assert (Fraction(share=0).share, Fraction(share="lin_1").share.start) == (constant(0), 1)
 
@@ -107,3 +107,12 @@ def test_a_line_over_the_horizon_has_a_short_form_that_means_the_same(start: flo
 )
 def test_other_values_have_no_short_form(value: Any) -> None:
     assert shorten(value, 100) == value
+
+
+def test_a_schedule_may_run_over_updates() -> None:
+    line = Example.model_validate({"rate": {"start": 1.0, "end": 0.0, "from": 0, "to": 10, "unit": "updates"}}).rate
+    assert line.at(Clock(env_steps=10, updates=5)) == 0.5
+    assert Example.model_validate({"rate": line.model_dump()}).rate == line
+    assert expand_linear("lin_0.5", 40, "updates") == {"start": 0.5, "end": 0.0, "from": 0, "to": 40, "unit": "updates"}
+    with pytest.raises(ValidationError, match="the update where 'end' is reached"):
+        Example.model_validate({"rate": {"start": 1.0, "end": 0.0, "from": 5, "to": 5, "unit": "updates"}})
