@@ -30,7 +30,7 @@ from reverie.core.specs import Specs
 from reverie.core.types import State
 from reverie.data.memory_forecast import ExpectedRows, forecast_buffer, known_extras
 from reverie.data.normaliser import Normaliser
-from reverie.data.offline import check_fits, check_holdout, open_source
+from reverie.data.source import check_fits, check_holdout, open_source
 from reverie.envs.action_repeat import action_repeat
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector

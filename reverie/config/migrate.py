@@ -104,5 +104,20 @@ def _all_phases(phases: object) -> Iterator[Tree]:
             yield from _all_phases(phase.get("phases"))
 
 
-MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}
+def _from_5(tree: Tree) -> list[str]:
+    """Version 5 called the weights of a mixture's samplers shares."""
+    buffers = tree.get("buffers")
+    samplers = [get(buffers, (name, "sampler")) for name in buffers] if isinstance(buffers, dict) else []
+    return _rename_shares(samplers)
+
+
+def _rename_shares(samplers: list[object]) -> list[str]:
+    notes: list[str] = []
+    for sampler in samplers:
+        for part in sampler.get("parts") or () if isinstance(sampler, dict) else ():
+            notes += rename(part, "share", "weight") + _rename_shares([part.get("sampler")])
+    return notes
+
+
+MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5}
 """From which version each function leads to the next."""

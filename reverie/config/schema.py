@@ -14,7 +14,7 @@ from reverie.envs.config import EnvConfig
 from reverie.log.metric_styles import MetricRule
 from reverie.log.wandb import WandbConfig
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 class ForesightConfig(Config):

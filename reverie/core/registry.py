@@ -85,9 +85,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "percentile": "reverie.nets.scaling.PercentileScale",
     },
     "sampler": {
-        "mixture": "reverie.data.mixture.MixtureSampler",
-        "online": "reverie.data.online.OnlineSampler",
-        "prioritised": "reverie.data.prioritised.PrioritisedSampler",
+        "mixture": "reverie.data.mixture_sampler.MixtureSampler",
+        "online": "reverie.data.online_sampler.OnlineSampler",
+        "prioritised": "reverie.data.prioritised_sampler.PrioritisedSampler",
         "recency": "reverie.data.sampler.RecencySampler",
         "uniform": "reverie.data.sampler.UniformSampler",
     },

@@ -49,34 +49,34 @@ class AnnotationColumns:
         self._keep_handed_out()
         ids = np.asarray(ids)
         is_stored = self.rows.holds(ids)
-        places = self.rows.places(ids[is_stored])
+        slots = self.rows.slots(ids[is_stored])
         for key, given in columns.items():
             values = np.asarray(given)
             self._check(key, ids, values)
             if key not in self._columns:
                 shape = (self.rows.capacity_rows, *values.shape[ids.ndim :])
                 self._columns[key] = np.zeros(shape, _stored_dtype(values.dtype, self.float_dtype))
-            self._columns[key][places] = self._fit(values[is_stored], self._columns[key].dtype)
+            self._columns[key][slots] = self._fit(values[is_stored], self._columns[key].dtype)
 
     def gather(self, ids: Array) -> Row:
         if not self._columns:
             return {}
-        places = self.rows.places(ids)
-        found = {key: column.take(places, axis=0) for key, column in self._columns.items()}
+        slots = self.rows.slots(ids)
+        found = {key: column.take(slots, axis=0) for key, column in self._columns.items()}
         return {key: values.astype(_served_dtype(values.dtype), copy=False) for key, values in found.items()}
 
-    def forget(self, places: slice) -> None:
+    def forget(self, slots: slice) -> None:
         """Back to 0 where rows were dropped."""
         self._keep_handed_out()
         for column in self._columns.values():
-            column[places] = 0
+            column[slots] = 0
 
     def clear(self) -> None:
         self._columns = {}
 
     def state(self) -> State:
         chunks = self.rows.chunks() if self._columns else {}
-        sealed = [Sealed(f"notes-{number:08d}", self._views(places)) for number, places in chunks.items()]
+        sealed = [Sealed(f"notes-{number:08d}", self._views(slots)) for number, slots in chunks.items()]
         self._handed_out.update(sealed)
         return {"keys": self.keys, "chunks": sealed}
 
@@ -84,21 +84,21 @@ class AnnotationColumns:
         """Load after the rows; at no time is more than one chunk in memory beside what is kept."""
         self._columns = {}
         if not isinstance(state.get("chunks"), list):  # as it was saved at first: whole columns, by the ids kept
-            self._put(self.rows.places(self.rows.ids), state, list(state))
+            self._put(self.rows.slots(self.rows.ids), state, list(state))
             return
         chunks = self.rows.chunks() if state["keys"] else {}
-        for places, sealed in zip(chunks.values(), state["chunks"], strict=True):
-            self._put(places, sealed.arrays, state["keys"])
+        for slots, sealed in zip(chunks.values(), state["chunks"], strict=True):
+            self._put(slots, sealed.arrays, state["keys"])
 
-    def _put(self, places: slice | Array, values: Mapping[str, Array], keys: list[str]) -> None:
+    def _put(self, slots: slice | Array, values: Mapping[str, Array], keys: list[str]) -> None:
         for key in keys:
             if key not in self._columns:
                 shape = (self.rows.capacity_rows, *values[key].shape[1:])
                 self._columns[key] = np.zeros(shape, values[key].dtype)
-            self._columns[key][places] = values[key]
+            self._columns[key][slots] = values[key]
 
-    def _views(self, places: slice) -> Row:
-        return {key: read_only(column[places]) for key, column in self._columns.items()}
+    def _views(self, slots: slice) -> Row:
+        return {key: read_only(column[slots]) for key, column in self._columns.items()}
 
     def _keep_handed_out(self) -> None:
         """What somebody still holds of a state keeps its values."""

@@ -1,7 +1,7 @@
 """Columns of stored rows as they were observed, which never change.
 
 Each column is one flat ring array, so a sample is one ``take`` per column however many rows there are. A row's
-id is ``vector step * num_envs + env``, counted for ever; its place in the ring is the id modulo the ring's size.
+id is ``vector step * num_envs + env``, counted for ever; its slot is the id modulo the ring's size.
 
 Checkpoints see the ring as chunks. A full chunk goes out as one :class:`Sealed` that shares the ring's memory.
 Usually that would be a trap, since the ring comes round. Here a chunk is dropped as a whole before its first row
@@ -20,9 +20,8 @@ import numpy as np
 from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Array, Row, Sealed, State
 from reverie.core.wording import count
-from reverie.data.ages import EpisodeAges
+from reverie.data.derived_columns import EpisodeFlags, EpisodeSteps
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore, FileColumns
-from reverie.data.flags import RowFlags
 
 
 class ObservedColumns:
@@ -38,10 +37,8 @@ class ObservedColumns:
         """The first vector step that is still stored."""
         self.end = 0
         """The vector step behind the newest one."""
-        self.flags = RowFlags(self)
-        """What samples may lie on, by place: see :mod:`reverie.data.flags`."""
-        self.ages = EpisodeAges(self)
-        """How old the rows' episodes are, by place: see :mod:`reverie.data.ages`."""
+        self.flags = EpisodeFlags(self)
+        self.episode_steps = EpisodeSteps(self)
         self._store = store
         self._examples: Row = {}  # no rows of each column, in their order
         self._columns: Row = {}
@@ -77,7 +74,7 @@ class ObservedColumns:
         return sum(column[:1].nbytes for column in self._columns.values())
 
     def append(self, row: Row) -> slice | None:
-        """Store one row of every env; the places whose rows had to go for it, if any had to."""
+        """Store one row of every env; the slots whose rows had to go for it, if any had to."""
         if not self._examples:
             self._allocate({key: np.asarray(value) for key, value in row.items()})
         values = self._checked(row)
@@ -96,43 +93,43 @@ class ObservedColumns:
         """Which rows are stored: no longer to come and not yet dropped."""
         return np.asarray((ids >= self.oldest * self.num_envs) & (ids < self.end * self.num_envs))
 
-    def places(self, ids: Array) -> Array:
+    def slots(self, ids: Array) -> Array:
         """Where in the ring rows lie."""
         return np.asarray(ids % self.capacity_rows)
 
-    def ids_at(self, places: Array) -> Array:
-        """The rows that lie at places in the ring, if any do: the other way round."""
+    def ids_at(self, slots: Array) -> Array:
+        """The rows that lie at slots in the ring, if any do: the other way round."""
         first = self.oldest * self.num_envs
-        return np.asarray(first + (places - first) % self.capacity_rows)
+        return np.asarray(first + (slots - first) % self.capacity_rows)
 
-    def column(self, key: str, places: slice) -> Array:
+    def column(self, key: str, slots: slice) -> Array:
         """A stretch of a column, to be read only."""
-        return self._columns[key][places]
+        return self._columns[key][slots]
 
     def gather(self, ids: Array, keys: Iterable[str] | None = None) -> Row:
         """Rows by id, with the leading axes of ``ids``; ids that are not stored give arbitrary values."""
-        return self.take_rows(self.places(ids), self._examples if keys is None else keys)
+        return self.take_rows(self.slots(ids), self._examples if keys is None else keys)
 
-    def take_rows(self, places: Array, keys: Iterable[str]) -> Row:
-        """Columns at places in the ring."""
+    def take_rows(self, slots: Array, keys: Iterable[str]) -> Row:
+        """Columns at slots in the ring."""
         if self._wide is not None:
-            return {key: self.take(key, places) for key in keys}
+            return {key: self.take(key, slots) for key in keys}
         columns = self._columns
-        return {key: columns[key].take(places, 0) for key in keys}  # a call less per column, of which there are many
+        return {key: columns[key].take(slots, 0) for key in keys}  # a call less per column, of which there are many
 
-    def take(self, key: str, places: Array) -> Array:
-        """One column at places in the ring."""
+    def take(self, key: str, slots: Array) -> Array:
+        """One column at slots in the ring."""
         if self._wide is not None and key not in self._columns:
-            return self._wide.take(key, places)
-        return self._columns[key].take(places, axis=0)
+            return self._wide.take(key, slots)
+        return self._columns[key].take(slots, axis=0)
 
     def chunks(self) -> dict[int, slice]:
-        """The places of each chunk by its number, oldest first; of the growing one as far as it is filled."""
+        """The slots of each chunk by its number, oldest first; of the growing one as far as it is filled."""
         found = {number: self._chunk(number) for number in self._full()}
         return {**found, self.end // self.chunk_steps: self._tail()} if self.end % self.chunk_steps else found
 
     def slices(self, begin: int, end: int) -> list[slice]:
-        """The places of the vector steps from ``begin`` up to below ``end``: one stretch, or two around the ring."""
+        """The slots of the vector steps from ``begin`` up to below ``end``: one stretch, or two around the ring."""
         first, size = begin * self.num_envs % self.capacity_rows, (end - begin) * self.num_envs
         room = self.capacity_rows - first
         return [slice(first, first + size)] if size <= room else [slice(first, None), slice(0, size - room)]
@@ -146,7 +143,7 @@ class ObservedColumns:
             self._wide.clear()
         self._wide = None
         self.flags.clear()
-        self.ages.clear()
+        self.episode_steps.clear()
         self.oldest = self.end = -(-self.end // self.chunk_steps) * self.chunk_steps
 
     def state(self) -> State:
@@ -219,14 +216,12 @@ class ObservedColumns:
         self.oldest += self.chunk_steps
         return self._chunk(number)
 
-    def _views(self, places: slice) -> Row:
-        """The columns at places of one chunk; of wide columns, it must be the one that is being filled."""
-        begin = places.start % self._chunk_rows
+    def _views(self, slots: slice) -> Row:
+        """The columns at slots of one chunk; of wide columns, it must be the one that is being filled."""
+        begin = slots.start % self._chunk_rows
         growing = {} if self._wide is None else self._wide.growing
         return {
-            key: growing[key][begin : begin + places.stop - places.start]
-            if key in growing
-            else self._columns[key][places]
+            key: growing[key][begin : begin + slots.stop - slots.start] if key in growing else self._columns[key][slots]
             for key in self._examples
         }
 
@@ -245,13 +240,13 @@ class ObservedColumns:
 
     def _take_over(self, number: int, saved: Sealed) -> None:
         """A chunk out of a checkpoint; at no time is more than one of them in memory beside the ring."""
-        places, slot = self._chunk(number), number % self.num_chunks
+        slots, chunk = self._chunk(number), number % self.num_chunks
         if self._wide is not None:
-            self._wide.seal(slot, saved)
-            self._wide.read(slot, self._columns, {key: column[places] for key, column in self._columns.items()})
+            self._wide.seal(chunk, saved)
+            self._wide.read(chunk, self._columns, {key: column[slots] for key, column in self._columns.items()})
             return
         for key, values in saved.arrays.items():
-            self._columns[key][places] = values
+            self._columns[key][slots] = values
         # Taken over: hashing a big buffer again would delay the first checkpoint after a resume.
         vars(self._seal(number))["digest"] = saved.digest
 
@@ -260,12 +255,12 @@ class ObservedColumns:
         return range(self.oldest // self.chunk_steps, self.end // self.chunk_steps)
 
     def _chunk(self, number: int) -> slice:
-        """The places of a chunk."""
+        """The slots of a chunk."""
         begin = number * self._chunk_rows % self.capacity_rows
         return slice(begin, begin + self._chunk_rows)
 
     def _tail(self) -> slice:
-        """The places of the chunk that is growing, as far as they are filled."""
+        """The slots of the chunk that is growing, as far as they are filled."""
         number, steps = divmod(self.end, self.chunk_steps)
         begin = self._chunk(number).start
         return slice(begin, begin + steps * self.num_envs)

@@ -38,7 +38,7 @@ class ChunkStore(Protocol):
 
 
 class FileColumns:
-    """Columns by the number of a chunk's slot in the ring and the row in it."""
+    """Columns by the number of a chunk's chunk in the ring and the row in it."""
 
     def __init__(self, store: ChunkStore, chunk_rows: int, examples: Row) -> None:
         self.store = store
@@ -56,56 +56,56 @@ class FileColumns:
         for key, column in self.growing.items():
             column[first : first + len(values[key])] = values[key]
 
-    def seal(self, slot: int, sealed: Sealed) -> None:
+    def seal(self, chunk: int, sealed: Sealed) -> None:
         """Write a full chunk, or take one over that is written already: that may be named by a checkpoint."""
         if self.store.holds(sealed):
-            self._saved.add(slot)
-        self._names[slot] = self.store.put(sealed)
-        self._files[slot] = ChunkFile(self.store.path(self._names[slot]))
+            self._saved.add(chunk)
+        self._names[chunk] = self.store.put(sealed)
+        self._files[chunk] = ChunkFile(self.store.path(self._names[chunk]))
 
-    def hand_out(self, slot: int) -> Sealed:
+    def hand_out(self, chunk: int) -> Sealed:
         """A full chunk for a checkpoint."""
-        self._saved.add(slot)
-        return self.store.get(self._names[slot])
+        self._saved.add(chunk)
+        return self.store.get(self._names[chunk])
 
-    def drop(self, slot: int) -> None:
-        """The ring needs the slot for new rows."""
-        self._files.pop(slot).close()
-        self._open.pop(slot, None)
-        if slot not in self._saved:
-            self.store.delete(self._names[slot])
-        self._saved.discard(slot)
-        del self._names[slot]
+    def drop(self, chunk: int) -> None:
+        """The ring needs the chunk for new rows."""
+        self._files.pop(chunk).close()
+        self._open.pop(chunk, None)
+        if chunk not in self._saved:
+            self.store.delete(self._names[chunk])
+        self._saved.discard(chunk)
+        del self._names[chunk]
 
     def clear(self) -> None:
-        for slot in list(self._files):
-            self.drop(slot)
+        for chunk in list(self._files):
+            self.drop(chunk)
 
-    def take(self, key: str, places: Array) -> Array:
-        """Rows at places in the ring; neighbours that are asked for together are read together."""
-        flat = places.reshape(-1)
-        slots, rows = np.divmod(flat, self.chunk_rows)
+    def take(self, key: str, slots: Array) -> Array:
+        """Rows at slots in the ring; neighbours that are asked for together are read together."""
+        flat = slots.reshape(-1)
+        chunks, rows = np.divmod(flat, self.chunk_rows)
         growing = self.growing[key]
         found = np.empty((len(flat), *growing.shape[1:]), growing.dtype)
-        breaks = np.flatnonzero((np.diff(flat) != 1) | (np.diff(slots) != 0)) + 1
+        breaks = np.flatnonzero((np.diff(flat) != 1) | (np.diff(chunks) != 0)) + 1
         for begin, end in pairwise([0, *breaks.tolist(), len(flat)] if len(flat) else []):
-            self._copy(key, int(slots[begin]), int(rows[begin]), found[begin:end])
-        return found.reshape(*places.shape, *growing.shape[1:])
+            self._copy(key, int(chunks[begin]), int(rows[begin]), found[begin:end])
+        return found.reshape(*slots.shape, *growing.shape[1:])
 
-    def read(self, slot: int, keys: Iterable[str], into: Mapping[str, Array]) -> None:
+    def read(self, chunk: int, keys: Iterable[str], into: Mapping[str, Array]) -> None:
         """Whole columns of a full chunk, also those that are not kept here."""
         for key in keys:
-            self._files[slot].read(key, 0, into[key])
-        self._files[slot].close()  # there may be more chunks than files that can be open
+            self._files[chunk].read(key, 0, into[key])
+        self._files[chunk].close()  # there may be more chunks than files that can be open
 
-    def _copy(self, key: str, slot: int, row: int, out: Array) -> None:
-        file = self._files.get(slot)
+    def _copy(self, key: str, chunk: int, row: int, out: Array) -> None:
+        file = self._files.get(chunk)
         if file is None:
             out[:] = self.growing[key][row : row + len(out)]
             return
         file.read(key, row, out)
-        self._open.pop(slot, None)
-        self._open[slot] = None
+        self._open.pop(chunk, None)
+        self._open[chunk] = None
         if len(self._open) > _MOST_OPEN:
             longest_unused = next(iter(self._open))
             self._files[longest_unused].close()

@@ -6,7 +6,7 @@ the write head. Final rows are stored like all others, so nothing is ever put ba
 
 Which samples are drawn is up to a sampler (:mod:`reverie.data.sampler`): a component of its own.
 
-Where observations are stacks of frames, only the newest frame is stored (:mod:`reverie.data.stacks`).
+Where observations are stacks of frames, only the newest frame is stored (:mod:`reverie.data.frame_stacks`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from reverie.core.errors import ConfigError, TooFewRowsError
 from reverie.core.reads import Read, Transitions, Window
 from reverie.core.types import NOTE, Array, Row, State, WriteBack
 from reverie.core.wording import count
-from reverie.data import ages, flags
 from reverie.data.annotations import AnnotationColumns
 from reverie.data.columns import ObservedColumns
+from reverie.data.derived_columns import EpisodeFlags, EpisodeSteps
 from reverie.data.episodes import lay_in_lanes
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore
+from reverie.data.frame_stacks import gather_stacks, single_frames, slide_stacks, take_newest_frame
 from reverie.data.memory_forecast import ExpectedRows, Forecast
 from reverie.data.rows import row_bytes
+from reverie.data.sample_spans import Span, find_extent, has_legal
 from reverie.data.sampler import Draw, Sampler, UniformSampler
-from reverie.data.spans import Span, find_extent, has_legal
-from reverie.data.stacks import gather_stacks, single_frames, slide_stacks, take_newest_frame
 
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
@@ -85,7 +85,7 @@ class ReplayBuffer:
         """Rows over all envs below which nothing is sampled."""
         sampler: Annotated[ComponentConfig, Component("sampler")] = UniformSampler.Config()
         """How samples are drawn: uniform, prioritised, recency, online or a mixture of them."""
-        stacked_frames: int | None = Field(None, ge=1, le=ages.OLDEST + 1)
+        stacked_frames: int | None = Field(None, ge=1, le=EpisodeSteps.LARGEST + 1)
         """Of how many frames observations are stacks: then each is stored only once. Empty: as many as the frame_stack
         wrapper says, if it is the last to change observations; it is decided when a run is created."""
 
@@ -106,9 +106,9 @@ class ReplayBuffer:
             return self.stacked_frames or 1
 
         @property
-        def judging_bytes(self) -> int:
-            """Memory for each row that says where samples may lie and which frames they show."""
-            return flags.ROW_BYTES + (ages.ROW_BYTES if self.frames > 1 else 0)
+        def derived_bytes(self) -> int:
+            """Memory per row of the columns computed from the others."""
+            return EpisodeFlags.ROW_BYTES + (EpisodeSteps.ROW_BYTES if self.frames > 1 else 0)
 
     def __init__(self, config: Config, specs: Specs, num_envs: int, store: ChunkStore | None = None) -> None:
         """``store`` is where rows go if the config's storage is disk."""
@@ -155,14 +155,14 @@ class ReplayBuffer:
         """Add the data of the source, once in a run; hands on the rows that training may see, as they are added."""
         if self.config.source is None or self._is_filled:
             return
-        from reverie.data.offline import read_episodes
+        from reverie.data.source import read_episodes
 
         self._is_filled = True
-        source, share = self.config.source, self.config.holdout
+        source, holdout = self.config.source, self.config.holdout
         if self.holdout is not None:
-            for row in lay_in_lanes(read_episodes(source, self.specs, share, held_out=True), self.num_envs):
+            for row in lay_in_lanes(read_episodes(source, self.specs, holdout, held_out=True), self.num_envs):
                 self.holdout.add(row)
-        for row in lay_in_lanes(read_episodes(source, self.specs, share, held_out=False), self.num_envs):
+        for row in lay_in_lanes(read_episodes(source, self.specs, holdout, held_out=False), self.num_envs):
             self.add(row)
             yield row
             if self.rows.oldest > 0:
@@ -226,7 +226,7 @@ class ReplayBuffer:
         """Bytes of the rows kept at the moment, annotations and held-out rows included."""
         drawing = self.sampler.row_bytes(self.config.sampler)
         held_out = 0 if self.holdout is None else self.holdout.memory_bytes
-        each = self.rows.row_bytes + self.config.judging_bytes + self.annotations.row_bytes + drawing
+        each = self.rows.row_bytes + self.config.derived_bytes + self.annotations.row_bytes + drawing
         return len(self) * each + held_out
 
     @staticmethod
@@ -244,7 +244,7 @@ class ReplayBuffer:
         wide = row_bytes(stored, extras, WIDE_BYTES) if config.storage == "disk" else 0
         kept = AnnotationColumns.bytes_of({**annotations, **notes}, config.annotation_dtype)
         drawing = registry.load("sampler", config.sampler.kind).row_bytes(config.sampler)
-        memory = (rows + held_out) * (observed - wide + config.judging_bytes) + rows * (kept + drawing)
+        memory = (rows + held_out) * (observed - wide + config.derived_bytes) + rows * (kept + drawing)
         growing = chunk_rows * (2 if held_out else 1)
         memory += _CHUNK_COPIES * growing * wide
         return Forecast(memory, (rows + held_out) * observed if wide else 0, rows * kept + growing * observed)
@@ -304,11 +304,11 @@ class ReplayBuffer:
         """All columns of these rows (B, T)."""
         if not self._stacked:
             return {**self.rows.gather(ids), **self.annotations.gather(ids)}
-        places = self.rows.places(ids)
-        batch = self.rows.take_rows(places, [key for key in self.rows.keys if key not in self._stacked])
+        slots = self.rows.slots(ids)
+        batch = self.rows.take_rows(slots, [key for key in self.rows.keys if key not in self._stacked])
         slides = span.is_within_episode and not is_padded
         stack = slide_stacks if slides else gather_stacks
-        batch |= stack(self.rows, places, self._stacked, self.config.frames)
+        batch |= stack(self.rows, slots, self._stacked, self.config.frames)
         return batch | self.annotations.gather(ids)
 
 

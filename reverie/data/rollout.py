@@ -3,7 +3,7 @@
 Adding a row only keeps a reference to it (vectors give fresh arrays each step); rows are put together when
 they are read. An episode read takes finished episodes and leaves unfinished ones for the next time, so that
 long episodes are not under-represented. Rows that the collector marks as not ``valid`` (an env that has given its
-share of episodes and rests until the others have, too) are kept in their places, but no episode read serves them.
+share of episodes and rests until the others have, too) are kept in their slots, but no episode read serves them.
 
 Of extras named ``carry/*`` only those of a rollout's first row are kept, and served as (N, 1, ...): networks with
 memory need to know what they remembered when the rollout began, and can work out the rest from its rows.

@@ -3,8 +3,8 @@
 Anchors are drawn from all stored rows, and those whose span does not fit are drawn again, which gives every legal one
 its right share without keeping a list of them. When few fit, they are all looked up instead.
 
-The other samplers have files of their own: :mod:`reverie.data.prioritised`, :mod:`reverie.data.online` and
-:mod:`reverie.data.mixture`.
+The other samplers: :mod:`reverie.data.prioritised_sampler`, :mod:`reverie.data.online_sampler` and
+:mod:`reverie.data.mixture_sampler`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reverie.core.errors import TrainingError
 from reverie.core.types import Array, State
 from reverie.core.wording import count
 from reverie.data.columns import ObservedColumns
-from reverie.data.spans import Span, anchor_range, judge, legal_blocks
+from reverie.data.sample_spans import Span, anchor_range, check_anchors, legal_blocks
 
 _ROUNDS = 8
 """Rounds of drawing, with ever more to spare: enough while 1 anchor in 100 is legal."""
@@ -58,7 +58,7 @@ class Sampler(Protocol):
     def state(self) -> State: ...
 
     def load_state(self, state: State) -> None:
-        """Called when the rows are back in their places."""
+        """Called when the rows are back in their slots."""
         ...
 
 
@@ -90,7 +90,7 @@ class UniformSampler:
         missing = count
         for doubling in range(_ROUNDS if high > low else 0):
             candidates = self._propose(low, high, (missing + missing // 4 + 4) << doubling, rng)
-            found.append(candidates[judge(self.rows, candidates, span)][:missing])
+            found.append(candidates[check_anchors(self.rows, candidates, span)][:missing])
             missing -= len(found[-1])
             if missing == 0:
                 return Draw(found[0] if len(found) == 1 else np.concatenate(found))
@@ -157,7 +157,7 @@ class RecencySampler(UniformSampler):
 
 def no_legal_sample(rows: ObservedColumns, span: Span) -> TrainingError:
     needed, stored = span.before + span.after + 1 - span.pad_after, rows.end - rows.oldest
-    shorter = "let the algorithm read shorter stretches (algorithm.sequence.length, batch_length or n_step)"
+    shorter = "let the algorithm read shorter sequences (algorithm.sequence.length, batch_length or n_step)"
     if stored < needed:
         return TrainingError(
             f"A sample needs {count(needed, 'row')} of one env in a row, and the buffer holds {stored:,} of each.",

@@ -19,8 +19,8 @@ from reverie.core.types import Clock, Mode, Row, Sealed, is_last
 from reverie.core.wording import count
 from reverie.data.dataset import Dataset, Tally, write_dataset
 from reverie.data.episodes import EpisodeCutter
-from reverie.data.offline import open_source
 from reverie.data.rows import stack_frames
+from reverie.data.source import open_source
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs, make_vector
 from reverie.log.progress import progress

@@ -298,7 +298,7 @@ def test_the_config_of_a_phase_has_its_overrides_and_nothing_else(toy_tree: Make
     assert phase_config(config, Phase(name="p")) is config
 
 
-@pytest.mark.parametrize("sampler", ["prioritised", "{kind: mixture, parts: [{share: 1, sampler: prioritised}]}"])
+@pytest.mark.parametrize("sampler", ["prioritised", "{kind: mixture, parts: [{weight: 1, sampler: prioritised}]}"])
 def test_priorities_that_nobody_writes_are_refused(sampler: str) -> None:
     with pytest.raises(ConfigError, match="reports no priorities"):
         make_config("CartPole-v1:ppo", ["buffers.main.kind=replay", f"buffers.main.sampler={sampler}"])

@@ -54,6 +54,17 @@ def test_settings_of_dreamer_get_their_new_names() -> None:
     assert len(notes) == 2
 
 
+def test_samplers_of_version_5_keep_their_weights() -> None:
+    inner = {"kind": "mixture", "parts": [{"share": 3, "sampler": "online"}]}
+    parts = [{"share": 1, "sampler": {"kind": "uniform"}}, {"share": 2, "sampler": inner}]
+    old = {"schema_version": 5, "buffers": {"main": {"sampler": {"kind": "mixture", "parts": parts}}, "other": {}}}
+    tree, notes = migrate(old)
+    first, second = tree["buffers"]["main"]["sampler"]["parts"]
+    assert (first["weight"], second["weight"], second["sampler"]["parts"][0]["weight"]) == (1, 2, 3)
+    assert len(notes) == 3
+    assert "share" not in first
+
+
 def test_the_newer_name_wins_over_the_old_one() -> None:
     tree, notes = migrate({"algorithm": {"lr": 0.1, "learning_rate": 0.2}})
     assert tree["algorithm"] == {"learning_rate": 0.2}

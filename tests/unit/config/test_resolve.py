@@ -185,7 +185,7 @@ def test_stacked_frames_are_those_of_the_wrapper(words: str, frames: int) -> Non
     assert resolve_numbers(composed.tree, composed.sources)["buffers"]["main"]["stacked_frames"] == frames
 
 
-PARTS = "{kind: mixture, parts: [{share: 1, sampler: prioritised}, {share: 1, sampler: uniform}]}"
+PARTS = "{kind: mixture, parts: [{weight: 1, sampler: prioritised}, {weight: 1, sampler: uniform}]}"
 STORED = ("offline", "buffers.main.source=somewhere")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from reverie.core.types import Row
 from reverie.data.columns import ObservedColumns
-from reverie.data.spans import Span, find_extent
+from reverie.data.sample_spans import Span, find_extent
 
 STREAMS = (
     # f first row, t terminated, c cut (truncated), . in between, g a new start out of nothing, x not valid

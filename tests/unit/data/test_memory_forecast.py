@@ -151,7 +151,7 @@ def test_parts_of_a_mixture_add_up() -> None:
     def forecast(sampler: dict[str, Any]) -> int:
         return forecast_buffer(ReplayBuffer.Config(capacity=800, sampler=sampler), ExpectedRows(SPECS, 1)).memory
 
-    parts = [{"share": 1, "sampler": {"kind": kind}} for kind in ("uniform", "prioritised", "prioritised")]
+    parts = [{"weight": 1, "sampler": {"kind": kind}} for kind in ("uniform", "prioritised", "prioritised")]
     extra = forecast({"kind": "mixture", "parts": parts}) - forecast({"kind": "uniform"})
     assert extra == 2 * 20 * 900  # two weights and two trees over 800 rows and the chunk that is being filled
 

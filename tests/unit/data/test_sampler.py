@@ -9,8 +9,8 @@ from reverie.core.errors import TrainingError
 from reverie.core.rng import make_generator
 from reverie.data import sampler
 from reverie.data.columns import ObservedColumns
+from reverie.data.sample_spans import Span, has_legal
 from reverie.data.sampler import UniformSampler
-from reverie.data.spans import Span, has_legal
 from tests.unit.data.streams import (
     SPANS,
     STREAMS,

@@ -10,7 +10,7 @@ import numpy as np
 
 from reverie.config.schema import RunConfig
 from reverie.core.types import Batch, Update
-from reverie.data.offline import read_episodes
+from reverie.data.source import read_episodes
 from reverie.envs.config import EnvConfig
 from reverie.runs.datasets import EpisodeRecorder
 from tests.sessions import checking_config, started

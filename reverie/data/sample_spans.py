@@ -1,7 +1,7 @@
 """Where samples may lie: which rows around an anchor belong to a sample, and which anchors are legal.
 
 A sample is named by the id of its anchor row; :class:`Span` says which rows around the anchor belong to it. Usually
-a list of the legal places is kept. Here they are judged when they are asked for, by the flags of the stored rows, so
+a list of the legal slots is kept. Here they are judged when they are asked for, by the flags of the stored rows, so
 that one buffer serves every kind of sample and adding a row costs nothing.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from reverie.core.types import Array
 from reverie.data.columns import ObservedColumns
-from reverie.data.flags import FIRST, LAST, VALID, follows, leads_on
+from reverie.data.derived_columns import FIRST, LAST, VALID, can_continue, can_follow
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 64, 16384
 """Anchors judged in one go."""
@@ -72,11 +72,11 @@ def find_extent(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
     return extent._replace(is_legal=extent.is_legal & _has_history(columns, anchors, extent.first, span))
 
 
-def judge(columns: ObservedColumns, anchors: Array, span: Span) -> Array:
+def check_anchors(columns: ObservedColumns, anchors: Array, span: Span) -> Array:
     """Which of these anchors, all within :func:`anchor_range`, are legal; quick for single steps."""
     if not span.is_step:
         return find_extent(columns, anchors, span).is_legal
-    is_legal = columns.flags.take_reached(columns.places(anchors + columns.num_envs))
+    is_legal = columns.flags.take_is_successor(columns.slots(anchors + columns.num_envs))
     history = _has_history(columns, anchors, 0, span) if span.history else True
     return is_legal if history is True else is_legal & history
 
@@ -111,15 +111,15 @@ def legal_blocks(columns: ObservedColumns, span: Span) -> Iterator[Array]:
 
 def _reach_across_episodes(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
     ends = anchors + np.array([[-span.before], [span.after]]) * columns.num_envs
-    is_legal = columns.holds(ends).all(axis=0) & (columns.flags.take(columns.places(anchors)) & VALID).view(bool)
+    is_legal = columns.holds(ends).all(axis=0) & (columns.flags.take(columns.slots(anchors)) & VALID).view(bool)
     return Extent(np.full(len(anchors), -span.before), np.full(len(anchors), span.after), is_legal)
 
 
 def _reach_within_episode(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
     """Rows hang together until one is final, starts anew, is marked as not valid or is not stored."""
     ids = anchors[:, None] + span.offsets * columns.num_envs
-    flags = columns.flags.take(columns.places(ids)) * columns.holds(ids)  # 0, not even valid, where nothing is stored
-    linked = leads_on(flags[:, :-1]) & follows(flags[:, 1:])
+    flags = columns.flags.take(columns.slots(ids)) * columns.holds(ids)  # 0, not even valid, where nothing is stored
+    linked = can_continue(flags[:, :-1]) & can_follow(flags[:, 1:])
     before = np.logical_and.accumulate(linked[:, : span.before][:, ::-1], axis=1).sum(axis=1)
     after = np.logical_and.accumulate(linked[:, span.before :], axis=1).sum(axis=1)
     each = np.arange(len(anchors))
@@ -137,5 +137,5 @@ def _has_history(columns: ObservedColumns, anchors: Array, first: Array | int, s
     if not np.count_nonzero(anchors < known_from):
         return True
     begin = anchors + first * columns.num_envs
-    back = np.minimum(columns.ages.take(columns.places(begin)), span.history)
+    back = np.minimum(columns.episode_steps.take(columns.slots(begin)), span.history)
     return np.asarray(begin // columns.num_envs - back >= columns.oldest)

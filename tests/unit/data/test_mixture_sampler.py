@@ -1,4 +1,4 @@
-"""Mixtures: the shares of their parts, importance, states, and runs that check every row they are served."""
+"""Mixtures: the weights of their parts, importance, states, and runs that check every row they are served."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reverie.core.reads import Transitions, Window
 from reverie.core.rng import make_generator
 from reverie.core.types import WriteBack
 from reverie.data.columns import ObservedColumns
-from reverie.data.mixture import MixtureSampler
+from reverie.data.mixture_sampler import MixtureSampler
 from reverie.data.replay import ReplayBuffer
-from reverie.data.spans import Span, find_legal
+from reverie.data.sample_spans import Span, find_legal
 from tests.sessions import assert_same_state, checking_config, finished, started
 from tests.unit.data.streams import SPANS, STREAMS, assert_chances, legal_samples, make_columns, samples_of
 from tests.unit.data.test_replay import assert_same, make_buffer, sample, through_files
@@ -27,7 +27,7 @@ PRIORITISED = {"kind": "prioritised", "alpha": 1, "epsilon": 1e-9, "beta_start":
 
 
 def mix(*parts: tuple[float, Any]) -> dict[str, Any]:
-    return {"kind": "mixture", "parts": [{"share": share, "sampler": sampler} for share, sampler in parts]}
+    return {"kind": "mixture", "parts": [{"weight": weight, "sampler": sampler} for weight, sampler in parts]}
 
 
 ALL = mix((2, PRIORITISED), (1, "uniform"), (1, {"kind": "recency", "half_life": 16}), (1, "online"))
@@ -37,7 +37,7 @@ def make_mixture(columns: ObservedColumns, *parts: tuple[float, Any]) -> Mixture
     return MixtureSampler(MixtureSampler.Config.model_validate(mix(*parts)), columns)
 
 
-def test_each_part_draws_its_share() -> None:
+def test_each_part_draws_by_its_weight() -> None:
     columns = make_columns()
     legal = columns.ids[find_legal(columns, columns.ids, STEP)]
     mixture = make_mixture(columns, (3, "uniform"), (1, PRIORITISED))
@@ -109,7 +109,7 @@ def test_a_sampler_is_chosen_by_config() -> None:
     words = ["buffers.main.sampler.kind=prioritised", "buffers.main.sampler.alpha=0.7"]
     config: Any = make_config("CartPole-v1:dqn", words).buffers["main"]
     assert (config.sampler.kind, config.sampler.alpha, config.sampler.beta_start) == ("prioritised", 0.7, 0.4)
-    parts = "[{share: 0.5, sampler: {kind: recency, half_life: 1e3}}, {share: 1, sampler: uniform}]"
+    parts = "[{weight: 0.5, sampler: {kind: recency, half_life: 1e3}}, {weight: 1, sampler: uniform}]"
     config = make_config("CartPole-v1:dqn", [f"buffers.main.sampler={{kind: mixture, parts: {parts}}}"]).buffers["main"]
     assert [part.sampler.kind for part in config.sampler.parts] == ["recency", "uniform"]
     assert config.sampler.parts[0].sampler.half_life == 1000

@@ -1,9 +1,9 @@
 """Stacks of frames of which only the newest frame is stored.
 
-Usually either every stack is stored whole or a buffer searches each sample for starts of episodes. Here a row knows how
-old its episode is (:mod:`reverie.data.ages`), so the places of its frames are worked out, and only those are copied.
-Samples of one episode copy even less: neighbouring rows share all frames but one, so each frame is copied once and
-stacks are windows that slide over them.
+Other buffers store every stack whole, or search each sample for episode starts. Here each row has its episode step
+(:mod:`reverie.data.derived_columns`), which gives the slots of its frames, and only those frames are copied. Samples
+within one episode copy even less: neighbouring rows have all frames but one in common, so each frame is copied once and
+the stacks are overlapping windows of that copy.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from reverie.core.specs import ObservationSpec, Specs
 
 
-def slide_stacks(rows: ObservedColumns, places: Array, keys: list[str], count: int) -> Row:
-    """The stacks of rows (B, T) that follow each other, each sample within one episode, by their places in the ring.
+def slide_stacks(rows: ObservedColumns, slots: Array, keys: list[str], count: int) -> Row:
+    """The stacks of rows (B, T) that follow each other, each sample within one episode, by their slots in the ring.
 
     What is returned may overlap itself in memory: it is to be read, or copied, and not to be written into.
     """
-    first, length = places[:, :1], places.shape[1]
+    first, length = slots[:, :1], slots.shape[1]
     frames = _frames_of(rows, first, count, length)
     return {key: _slide(rows.take(key, frames), length, count) for key in keys}
 
 
-def gather_stacks(rows: ObservedColumns, places: Array, keys: list[str], count: int) -> Row:
+def gather_stacks(rows: ObservedColumns, slots: Array, keys: list[str], count: int) -> Row:
     """The stacks of any rows (B, T), each made by itself."""
-    frames = _frames_of(rows, places[..., None], count)  # (B, T, count)
+    frames = _frames_of(rows, slots[..., None], count)  # (B, T, count)
     return {key: _join_frames(rows.take(key, frames)) for key in keys}
 
 
 def _frames_of(rows: ObservedColumns, first: Array, count: int, length: int = 1) -> Array:
-    """The places of all frames that ``length`` rows show, oldest first; ``first`` is where the first row lies (..., 1).
+    """The slots of all frames that ``length`` rows show, oldest first; ``first`` is where the first row lies (..., 1).
 
     Before its episode starts, a stack repeats the first frame.
     """
-    back = np.maximum(_offsets(count, length), -rows.ages.take(first))
-    return rows.places(first + back * rows.num_envs)
+    back = np.maximum(_offsets(count, length), -rows.episode_steps.take(first))
+    return rows.slots(first + back * rows.num_envs)
 
 
 @lru_cache

@@ -73,39 +73,39 @@ def _form(action: ActionSpec) -> tuple[Any, ...]:
     return action.kind, action.shape, action.classes, *map(_form, action.parts)
 
 
-def read_episodes(text: str, specs: Specs, share: float, held_out: bool) -> Iterator[Row]:
-    """The episodes that are held out, or all the others, with what collection would have added of them."""
+def read_episodes(text: str, specs: Specs, holdout: float, held_out: bool) -> Iterator[Row]:
+    """The held-out episodes, or all others, with the columns that collecting them would have stored."""
     source = open_source(text)
     check_fits(source, specs, text)
     with progress(f"reading {text}"):
         for number, episode in enumerate(source.episodes()):
-            if is_held_out(number, share) == held_out:
+            if is_held_out(number, holdout) == held_out:
                 logs = [key for key in episode if key.startswith("log/")]
                 yield {key: episode[key] for key in (*specs.observations, *ARRIVING, "action", *logs)}
 
 
-def is_held_out(number: int, share: float) -> bool:
-    """Whether an episode is kept from training. It follows from its number, so that all runs hold out the same."""
-    return _place(number) < share
+def is_held_out(number: int, holdout: float) -> bool:
+    """Whether an episode is kept from training. Depends on its number alone, so all runs hold out the same ones."""
+    return _threshold(number) < holdout
 
 
-def check_holdout(source: Source, share: float, key: str) -> None:
-    """Refuse a share of few episodes that catches none of them, or all."""
-    places = sorted(map(_place, range(source.num_episodes)))
-    held_out = sum(place < share for place in places)
-    if 0 < held_out < len(places):
+def check_holdout(source: Source, holdout: float, key: str) -> None:
+    """Refuse a fraction that holds out none of the episodes, or all."""
+    thresholds = sorted(map(_threshold, range(source.num_episodes)))
+    held_out = sum(threshold < holdout for threshold in thresholds)
+    if 0 < held_out < len(thresholds):
         return
-    enough = f"{math.floor(100 * places[0]) / 100 + 0.01:.2f} or more"
+    enough = f"{math.floor(100 * thresholds[0]) / 100 + 0.01:.2f} or more"
     if held_out:
-        enough = f"{math.floor(100 * places[-1]) / 100:.2f} or less"
+        enough = f"{math.floor(100 * thresholds[-1]) / 100:.2f} or less"
     raise ConfigError(
-        f"{held_out} of {len(places)} episodes are held out with {key}={share}.",
-        f"Set {key}={enough}, or store more episodes." if len(places) > 1 else "Store more episodes.",
+        f"{held_out} of {len(thresholds)} episodes are held out with {key}={holdout}.",
+        f"Set {key}={enough}, or store more episodes." if len(thresholds) > 1 else "Store more episodes.",
     )
 
 
-def _place(number: int) -> float:
-    """Where an episode lies between 0 and 1: shares above that hold it out."""
+def _threshold(number: int) -> float:
+    """The fraction, between 0 and 1, above which this episode is held out."""
     return derive_seed("holdout", number) / (1 << 31)
 
 

@@ -12,8 +12,8 @@ from reverie.core.rng import make_generator
 from reverie.core.types import Array
 from reverie.data import sampler
 from reverie.data.columns import ObservedColumns
+from reverie.data.sample_spans import Span, find_legal
 from reverie.data.sampler import RecencySampler
-from reverie.data.spans import Span, find_legal
 from tests.unit.data.streams import SPANS, STREAMS, assert_chances, legal_samples, make_columns, samples_of
 from tests.unit.data.test_replay import assert_same, make_buffer, sample, through_files
 from tests.unit.data.test_replay import make_row as make_buffer_row

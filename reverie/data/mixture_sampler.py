@@ -1,4 +1,4 @@
-"""Several ways of sampling in one batch: each sample is drawn by one of them, chosen by its share."""
+"""Mixes several samplers in one batch. Each sample is drawn by one of them, chosen at random by its weight."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.core.types import Array, State
 from reverie.data.columns import ObservedColumns
+from reverie.data.sample_spans import Span
 from reverie.data.sampler import Draw, Sampler
-from reverie.data.spans import Span
 
 
 class Part(Config):
     """One of the samplers of a mixture."""
 
-    share: float = Field(gt=0)
-    """How much of the batch it draws on average, relative to the shares of the others."""
+    weight: float = Field(gt=0)
+    """How much of the batch it draws on average, relative to the weights of the others."""
     sampler: Annotated[ComponentConfig, Component("sampler")]
     """How it draws."""
 
@@ -31,16 +31,16 @@ class MixtureSampler:
         """What is mixed."""
 
         kind: str = "mixture"
-        """Shares of other samplers."""
+        """Several samplers, each draws part of the batch."""
         parts: tuple[Part, ...] = Field(min_length=1)
-        """The samplers and their shares."""
+        """The samplers and their weights."""
 
     def __init__(self, config: Config, rows: ObservedColumns) -> None:
         self.parts: list[Sampler] = [
             registry.load("sampler", part.sampler.kind)(part.sampler, rows) for part in config.parts
         ]
-        shares = np.array([part.share for part in config.parts])
-        self.shares = shares / shares.sum()
+        weights = np.array([part.weight for part in config.parts])
+        self.probabilities = weights / weights.sum()
         self.uses_priorities = any(part.uses_priorities for part in self.parts)
 
     @staticmethod
@@ -50,7 +50,7 @@ class MixtureSampler:
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
         """Samples of parts without priorities have the importance 1."""
-        chosen = rng.choice(len(self.parts), count, p=self.shares)
+        chosen = rng.choice(len(self.parts), count, p=self.probabilities)
         anchors, importance = np.empty(count, np.int64), np.ones(count, np.float32)
         for number, part in enumerate(self.parts):
             is_its = chosen == number

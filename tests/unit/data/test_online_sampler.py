@@ -12,8 +12,8 @@ from reverie.core.reads import Window
 from reverie.core.rng import make_generator
 from reverie.core.types import Array
 from reverie.data.columns import ObservedColumns
-from reverie.data.online import OnlineSampler
-from reverie.data.spans import Span
+from reverie.data.online_sampler import OnlineSampler
+from reverie.data.sample_spans import Span
 from tests.unit.data.streams import SPANS, STREAMS, legal_samples, make_columns, make_row, samples_of
 from tests.unit.data.test_replay import assert_same, make_buffer, sample, through_files
 from tests.unit.data.test_replay import make_row as make_buffer_row

@@ -15,11 +15,11 @@ from reverie.core.errors import TrainingError
 from reverie.core.reads import Transitions, Window
 from reverie.core.rng import make_generator
 from reverie.core.types import Array, WriteBack
-from reverie.data import prioritised
+from reverie.data import prioritised_sampler
 from reverie.data.columns import ObservedColumns
 from reverie.data.memory_forecast import ExpectedRows, forecast_buffer
-from reverie.data.prioritised import LegalTree, PrioritisedSampler
-from reverie.data.spans import Span
+from reverie.data.prioritised_sampler import LegalTree, PrioritisedSampler
+from reverie.data.sample_spans import Span
 from reverie.data.sum_tree import SumTree
 from reverie.training.orchestrator import Orchestrator
 from tests.resume.pieces import assert_equal_runs, train, train_in_pieces
@@ -127,9 +127,9 @@ def test_the_tree_holds_exactly_the_legal_samples_at_every_moment(span: Span, nu
     weights, tree = np.zeros(columns.capacity_rows, np.float32), LegalTree(columns, span)
     for time, letters in enumerate(zip(*STREAMS, strict=True), 1):
         columns.append(make_row(letters))
-        weights[columns.places(np.arange(2 * time - 2, 2 * time))] = 1
+        weights[columns.slots(np.arange(2 * time - 2, 2 * time))] = 1
         written = rng.integers(columns.oldest * 2, time * 2, 3)
-        weights[columns.places(written)] = rng.random(3) + 0.1
+        weights[columns.slots(written)] = rng.random(3) + 0.1
         tree.changed.append(written)
         if rng.random() < 0.4:
             continue  # rows and writes of several moments come together
@@ -165,7 +165,7 @@ def test_each_kind_of_sample_has_its_own_legal_rows() -> None:
 def test_a_tree_that_is_not_used_is_let_go_and_comes_back_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     columns, draws = make_columns(), []
     for most_writes in (1, 1000):
-        monkeypatch.setattr(prioritised, "_MOST_WRITES", most_writes)
+        monkeypatch.setattr(prioritised_sampler, "_MOST_WRITES", most_writes)
         sampler = make_sampler(columns)
         sampler.draw(4, STEP, make_generator(0))
         for number in range(5):

@@ -14,8 +14,8 @@ from reverie.core.rng import make_generator
 from reverie.core.types import Row
 from reverie.data.dataset import read_dataset, write_dataset
 from reverie.data.episodes import EpisodeCutter
-from reverie.data.offline import check_fits, check_holdout, is_held_out, open_source, read_episodes
 from reverie.data.replay import ReplayBuffer
+from reverie.data.source import check_fits, check_holdout, is_held_out, open_source, read_episodes
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs
 from reverie.runs.datasets import EpisodeRecorder, describe

@@ -13,8 +13,8 @@ import numpy as np
 from reverie.core.config import ComponentConfig
 from reverie.core.types import Array, State
 from reverie.data.columns import ObservedColumns
+from reverie.data.sample_spans import Span, find_legal
 from reverie.data.sampler import Draw, UniformSampler
-from reverie.data.spans import Span, find_legal
 
 
 class OnlineSampler(UniformSampler):

@@ -19,8 +19,8 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import TrainingError
 from reverie.core.types import Array, State
 from reverie.data.columns import ObservedColumns
+from reverie.data.sample_spans import Span, find_legal
 from reverie.data.sampler import Draw, no_legal_sample
-from reverie.data.spans import Span, find_legal
 from reverie.data.sum_tree import SumTree
 
 _SMALLEST, _LARGEST = np.finfo(np.float32).tiny, np.finfo(np.float32).max
@@ -54,7 +54,7 @@ class PrioritisedSampler:
     def __init__(self, config: Config, rows: ObservedColumns) -> None:
         self.config = config
         self.rows = rows
-        self._weights = np.zeros(rows.capacity_rows, np.float32)  # by place
+        self._weights = np.zeros(rows.capacity_rows, np.float32)  # by slot
         self._trees: dict[Span, LegalTree] = {}
         self._largest = 1.0
         self._admitted = rows.oldest * rows.num_envs
@@ -67,8 +67,8 @@ class PrioritisedSampler:
 
     @property
     def beta(self) -> float:
-        share = min(1.0, self.rows.end * self.rows.num_envs / (self.config.beta_rows or 1))
-        return self.config.beta_start + share * (self.config.beta_end - self.config.beta_start)
+        progress = min(1.0, self.rows.end * self.rows.num_envs / (self.config.beta_rows or 1))
+        return self.config.beta_start + progress * (self.config.beta_end - self.config.beta_start)
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
         """Samples in proportion to their weights; importance is the largest, 1, for the least likely of them."""
@@ -78,10 +78,10 @@ class PrioritisedSampler:
         sums = self._trees[span].refresh(self._weights)
         if not sums.total > 0:
             raise no_legal_sample(self.rows, span)
-        places = sums.find(rng.random(count) * sums.total)
-        weights = sums.weights(places)
+        slots = sums.find(rng.random(count) * sums.total)
+        weights = sums.weights(slots)
         importance = (weights.min(initial=np.inf) / weights) ** self.beta
-        return Draw(self.rows.ids_at(places), importance.astype(np.float32))
+        return Draw(self.rows.ids_at(slots), importance.astype(np.float32))
 
     def write_priorities(self, ids: Array, priorities: Array) -> None:
         self._admit()
@@ -93,7 +93,7 @@ class PrioritisedSampler:
             )
         is_stored = self.rows.holds(ids)
         ids, weights = ids[is_stored], weights[is_stored]
-        self._weights[self.rows.places(ids)] = weights
+        self._weights[self.rows.slots(ids)] = weights
         self._largest = max(self._largest, float(weights.max(initial=0)))
         for tree in self._trees.values():
             tree.changed.append(ids)
@@ -105,18 +105,18 @@ class PrioritisedSampler:
         self._admitted = self.rows.oldest * self.rows.num_envs
 
     def state(self) -> State:
-        weights = self._weights[self.rows.places(self.rows.ids)]
+        weights = self._weights[self.rows.slots(self.rows.ids)]
         return {"weights": weights, "largest": self._largest, "admitted": self._admitted}
 
     def load_state(self, state: State) -> None:
         self.clear()
-        self._weights[self.rows.places(self.rows.ids)] = state["weights"]
+        self._weights[self.rows.slots(self.rows.ids)] = state["weights"]
         self._largest, self._admitted = float(state["largest"]), int(state["admitted"])
 
     def _admit(self) -> None:
         """Give the rows that came since the last time the largest weight so far."""
         oldest, end = self.rows.oldest * self.rows.num_envs, self.rows.end * self.rows.num_envs
-        self._weights[self.rows.places(np.arange(max(self._admitted, oldest), end))] = self._largest
+        self._weights[self.rows.slots(np.arange(max(self._admitted, oldest), end))] = self._largest
         self._admitted = end
 
     def _weigh(self, priorities: Array) -> Array:
@@ -142,21 +142,21 @@ class LegalTree:
         """The oldest step of the last time, and the first one whose legality later rows may still change."""
 
     def refresh(self, weights: Array) -> SumTree:
-        """Take in what came, went and was written since the last time, all at once; ``weights`` lie by place."""
+        """Take in what came, went and was written since the last time, all at once; ``weights`` lie by slot."""
         if self._oldest < self.rows.oldest:
             self._drop()
         ids = self._doubtful()
-        places = self.rows.places(ids)
-        self.sums.write(places, np.where(find_legal(self.rows, ids, self.span), weights[places], 0))
+        slots = self.rows.slots(ids)
+        self.sums.write(slots, np.where(find_legal(self.rows, ids, self.span), weights[slots], 0))
         self._settled = max(self._settled, self.rows.end - self.span.after)
         self.changed = []
         return self.sums
 
     def _drop(self) -> None:
-        """Empty the places of rows that went, and look again at those that may have needed them."""
+        """Empty the slots of rows that went, and look again at those that may have needed them."""
         rows, span = self.rows, self.span
         gone = self._ids(max(self._oldest, rows.oldest - rows.capacity_steps), rows.oldest)
-        self.sums.write(rows.places(gone), np.zeros(len(gone)))
+        self.sums.write(rows.slots(gone), np.zeros(len(gone)))
         self.changed.append(self._ids(rows.oldest, min(rows.oldest + span.before + span.history, rows.end)))
         self._oldest = rows.oldest
         self._settled = max(self._settled, rows.oldest)
