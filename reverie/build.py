@@ -128,19 +128,24 @@ def check_reads(config: RunConfig, reads: Mapping[str, Read]) -> None:
 
 def _check_serves(config: RunConfig, buffer: str, hook: str, read: Read) -> None:
     kind = config.buffers[buffer].kind
-    if _serves(kind, read):
+    is_on_policy = registry.declares("algorithm", config.algorithm.kind, "is_on_policy")
+    if _serves(kind, read, is_on_policy):
         return
-    able = " or ".join(other for other in registry.kinds("buffer") if _serves(other, read))
+    able = " or ".join(other for other in registry.kinds("buffer") if _serves(other, read, is_on_policy))
     fix = f"Set buffers.{buffer}.kind={able}" if able else "Choose another algorithm"
+    why = f"its hook {hook} reads {type(read).__name__}, which that does not serve"
+    if _serves(kind, read, is_on_policy=False):
+        why = "it is on-policy, and that also serves rows of older policies"
     raise ConfigError(
-        f"{config.algorithm.kind} cannot learn from buffers.{buffer}.kind={kind}: its hook {hook} reads "
-        f"{type(read).__name__}, which that does not serve.",
+        f"{config.algorithm.kind} cannot learn from buffers.{buffer}.kind={kind}: {why}.",
         f"{fix}, or name the read in `serves` of {kind}." if "." in kind else f"{fix}.",
     )
 
 
-def _serves(kind: str, read: Read) -> bool:
-    """Whether a buffer answers such a read; one that does not say which may answer any."""
+def _serves(kind: str, read: Read, is_on_policy: bool) -> bool:
+    """Whether a buffer answers such a read. A buffer that does not say which reads it serves may answer any."""
+    if is_on_policy and registry.declares("buffer", kind, "serves_again"):
+        return False
     return isinstance(read, getattr(registry.load("buffer", kind), "serves", Read))
 
 

@@ -35,7 +35,7 @@ def find_misfits(config: RunConfig) -> Findings:
     """Everything that does not fit together."""
     checks = (
         _check_phases, check_order_of_data, _check_own_actions, _check_early_stop, _check_priorities, _check_memory,
-        _check_holdout, _check_precision,
+        _check_holdout, _check_freeze, _check_precision,
     )  # fmt: skip
     for check in checks:
         yield from check(config)
@@ -214,6 +214,15 @@ def _check_holdout(config: RunConfig) -> Findings:
             yield key, f"{config.algorithm.kind} has no losses for held-out data", "Remove the hook."
         elif not getattr(config.buffers.get(name), "holdout", 0):
             yield key, f"buffer '{name}' holds nothing out", f"Set buffers.{name}.holdout=0.1, or remove the hook."
+
+
+def _check_freeze(config: RunConfig) -> Findings:
+    """A normaliser whose statistics only move with a dataset needs one."""
+    if config.normaliser.freeze == "dataset" and not any(
+        getattr(buffer, "source", None) for buffer in config.buffers.values()
+    ):
+        fix = "Set buffers.main.source=DIR, or normaliser.freeze=never."
+        yield "normaliser.freeze", "no buffer has a source whose data could set the statistics", fix
 
 
 def _check_early_stop(config: RunConfig) -> Findings:

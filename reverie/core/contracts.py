@@ -86,6 +86,11 @@ class Buffer(Stateful, Protocol):
     it begins; a subclass that answers more names them, too.
     """
 
+    @property
+    def num_rows(self) -> int:
+        """Rows stored now, over all envs."""
+        ...
+
     def add(self, row: Row) -> None:
         """Store one completed row of every env: what arrived, the action and the extras."""
         ...

@@ -21,7 +21,13 @@ class Rollout(Read):
 
 @dataclass(frozen=True)
 class Episodes(Read):
-    """All finished episodes since the last read, padded to ``(E, T)`` with ``valid`` marking real rows."""
+    """Whole episodes as ``(E, T)``, padded with zeros; ``valid`` marks the real rows.
+
+    A rollout buffer serves the episodes that finished since the last read. A replay buffer serves all complete episodes
+    it holds, in the order they ended, or ``count`` of them, drawn independently with equal probability.
+    """
+
+    count: int | None = None
 
 
 @dataclass(frozen=True)

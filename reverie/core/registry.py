@@ -89,6 +89,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "online": "reverie.data.online_sampler.OnlineSampler",
         "prioritised": "reverie.data.prioritised_sampler.PrioritisedSampler",
         "recency": "reverie.data.sampler.RecencySampler",
+        "shuffled": "reverie.data.shuffled_sampler.ShuffledSampler",
         "uniform": "reverie.data.sampler.UniformSampler",
     },
     "temperature": {

@@ -21,6 +21,7 @@ from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Array, Row, Sealed, State
 from reverie.core.wording import count
 from reverie.data.derived_columns import EpisodeFlags, EpisodeSteps
+from reverie.data.episode_index import EpisodeIndex
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore, FileColumns
 
 
@@ -39,6 +40,7 @@ class ObservedColumns:
         """The vector step behind the newest one."""
         self.flags = EpisodeFlags(self)
         self.episode_steps = EpisodeSteps(self)
+        self.episodes = EpisodeIndex(self)
         self._store = store
         self._examples: Row = {}  # no rows of each column, in their order
         self._columns: Row = {}
@@ -73,16 +75,24 @@ class ObservedColumns:
         """Memory of one row of one env, without what lies in files; 0 before the first row."""
         return sum(column[:1].nbytes for column in self._columns.values())
 
-    def append(self, row: Row) -> slice | None:
-        """Store one row of every env; the slots whose rows had to go for it, if any had to."""
+    @property
+    def room_steps(self) -> int:
+        """Vector steps that still fit into the growing chunk, at least 1."""
+        return self.chunk_steps - self.end % self.chunk_steps
+
+    def append(self, row: Row, steps: int = 1) -> slice | None:
+        """Store one row of every env. Returns the slots of the rows that were dropped to make room, if any were.
+
+        With ``steps``, up to ``room_steps``, stores the rows of that many vector steps, (steps * N, ...).
+        """
         if not self._examples:
             self._allocate({key: np.asarray(value) for key, value in row.items()})
-        values = self._checked(row)
+        values = self._checked(row, steps)
         dropped = self._drop_oldest() if self.end - self.oldest == self.capacity_steps else None
         begin = self.end * self.num_envs % self.capacity_rows
         for key, column in self._columns.items():
-            column[begin : begin + self.num_envs] = values[key]
-        self.end += 1
+            column[begin : begin + steps * self.num_envs] = values[key]
+        self.end += steps
         if self._wide is not None:
             self._wide.fill(begin % self._chunk_rows, values)
             if self.end % self.chunk_steps == 0:
@@ -144,6 +154,7 @@ class ObservedColumns:
         self._wide = None
         self.flags.clear()
         self.episode_steps.clear()
+        self.episodes.clear()
         self.oldest = self.end = -(-self.end // self.chunk_steps) * self.chunk_steps
 
     def state(self) -> State:
@@ -186,7 +197,7 @@ class ObservedColumns:
                 "Lower the buffer's capacity, set its storage to disk, or make the observations smaller.",
             ) from error
 
-    def _checked(self, row: Row) -> Row:
+    def _checked(self, row: Row, steps: int) -> Row:
         """The row's arrays, each as it was in the first row: a ring would cast or stretch others silently."""
         if row.keys() != self._examples.keys():
             names = ", ".join(sorted(row.keys() ^ self._examples.keys()))
@@ -195,9 +206,10 @@ class ObservedColumns:
                 "Let the algorithm's act return the same extras at every call.",
             )
         values = {key: np.asarray(value) for key, value in row.items()}
+        length = steps * self.num_envs
         for key, column in self._examples.items():
             value = values[key]
-            if value.dtype != column.dtype or value.shape[1:] != column.shape[1:] or len(value) != self.num_envs:
+            if value.dtype != column.dtype or value.shape[1:] != column.shape[1:] or len(value) != length:
                 raise TrainingError(
                     f"'{key}' was {column.dtype} of shape {(self.num_envs, *column.shape[1:])} in the first row "
                     f"and is now {value.dtype} of shape {value.shape}.",

@@ -47,6 +47,9 @@ class NormaliserConfig(Config):
     """Discount of that running return; usually the algorithm's."""
     reward_clip: float = Field(10.0, gt=0)
     """Normalised rewards are cut to plus or minus this."""
+    freeze: Literal["never", "dataset"] = "never"
+    """dataset: only the data of a buffer's source move the statistics, rows that are collected do not. So a policy
+    that was trained offline sees observations at the same scale when it goes on online."""
 
 
 class RunningMoments:
@@ -115,6 +118,8 @@ class Normaliser:
 
     def observe(self, row: Row, valid: Array | None = None) -> None:
         """Note an arriving row of every env, or of the ``valid`` ones; it counts from the next :meth:`advance` on."""
+        if self.config.freeze == "dataset":
+            return
         if self._shapes:
             valid = np.ones(self.num_envs, bool) if valid is None else valid
             self._pending.append({**{key: row[key] for key in self._shapes}, "valid": valid})

@@ -20,9 +20,9 @@ from pydantic import Field, model_validator
 
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
-from reverie.core.errors import ConfigError, TooFewRowsError
-from reverie.core.reads import Read, Transitions, Window
-from reverie.core.types import NOTE, Array, Row, State, WriteBack
+from reverie.core.errors import ConfigError, TooFewRowsError, TrainingError
+from reverie.core.reads import Episodes, Read, Transitions, Window
+from reverie.core.types import NOTE, Array, Block, Row, State, WriteBack
 from reverie.core.wording import count
 from reverie.data.annotations import AnnotationColumns
 from reverie.data.columns import ObservedColumns
@@ -31,8 +31,8 @@ from reverie.data.episodes import lay_in_lanes
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore
 from reverie.data.frame_stacks import gather_stacks, single_frames, slide_stacks, take_newest_frame
 from reverie.data.memory_forecast import ExpectedRows, Forecast
-from reverie.data.rows import row_bytes
-from reverie.data.sample_spans import Span, find_extent, has_legal
+from reverie.data.rows import POLICY_VERSION, UNKNOWN_VERSION, row_bytes, with_version
+from reverie.data.sample_spans import Span, find_extent, has_legal, legal_blocks
 from reverie.data.sampler import Draw, Sampler, UniformSampler
 
 if TYPE_CHECKING:
@@ -63,9 +63,11 @@ class Usage:
 
 
 class ReplayBuffer:
-    """Keeps the newest rows and serves transitions and windows."""
+    """Keeps the newest rows and serves transitions, windows and whole episodes."""
 
-    serves = (Transitions, Window)
+    serves = (Transitions, Window, Episodes)
+    serves_again = True
+    """Rows are served more than once, also those of older policies: not for on-policy algorithms."""
 
     class Config(ComponentConfig):
         """How much is kept, and in which form."""
@@ -89,6 +91,9 @@ class ReplayBuffer:
         """Of how many frames observations are stacks: then each is stored only once. Empty: as many as the frame_stack
         wrapper says, if it is the last to change observations; it is decided when a run is created."""
 
+        policy_version: bool = False
+        """Whether each row also stores policy_version: the updates behind the weights that chose its action. -1 for
+        rows of a source."""
         source: str | None = None
         """Data that fill the buffer before training: the folder of a dataset, or minari:NAME."""
         holdout: float = Field(0.0, ge=0, lt=1)
@@ -132,24 +137,47 @@ class ReplayBuffer:
         self._is_filled = False
 
     def __len__(self) -> int:
-        """Rows kept, over all envs."""
         return len(self.rows)
 
-    def add(self, row: Row) -> None:
-        """Store a row of every env; where the collector marks it as not ``valid``, no sample starts.
+    @property
+    def num_rows(self) -> int:
+        """Rows stored now, over all envs."""
+        return len(self.rows)
 
-        Extras named ``note/*`` become annotations, so that updates can replace them.
+    def num_samples(self, read: Transitions | Window) -> int:
+        """Different samples that a read can get now: what a pass of the shuffled sampler covers."""
+        return sum(map(len, legal_blocks(self.rows, self._span(read))))
+
+    def add(self, row: Row, steps: int = 1) -> None:
+        """Store a row of every env, or the rows (steps * N, ...) of ``steps`` vector steps within a chunk.
+
+        No sample starts at a row that the collector marks as not ``valid``. Extras named ``note/*`` become annotations,
+        so that updates can replace them.
         """
-        row = {"valid": np.ones(self.num_envs, bool), **row}
+        size = steps * self.num_envs
+        row = {"valid": np.ones(size, bool), **row}
+        if self.config.policy_version and POLICY_VERSION not in row:
+            row[POLICY_VERSION] = np.full(size, UNKNOWN_VERSION, np.int64)
         for key in self._stacked:
             row[key] = take_newest_frame(key, row, self.config.frames)
         notes = {key: row.pop(key) for key in list(row) if key.startswith(NOTE)}
-        dropped = self.rows.append(row)
-        self.usage.added += self.num_envs
+        dropped = self.rows.append(row, steps)
+        self.usage.added += size
         if dropped is not None:
             self.annotations.forget(dropped)
         if notes:
-            self.annotations.write(self.rows.newest * self.num_envs + np.arange(self.num_envs), notes)
+            self.annotations.write(self.rows.end * self.num_envs - size + np.arange(size), notes)
+
+    def extend(self, block: Block) -> None:
+        """Store the rows (N, T, ...) of a block: the same bits as adding its vector steps one by one."""
+        rows = with_version(block) if self.config.policy_version else block.rows
+        columns = {key: values.swapaxes(0, 1) for key, values in rows.items()}  # (T, N, ...)
+        begin = 0
+        while begin < len(block):
+            end = min(len(block), begin + self.rows.room_steps)
+            pieces = {key: values[begin:end] for key, values in columns.items()}
+            self.add({key: piece.reshape(-1, *piece.shape[2:]) for key, piece in pieces.items()}, end - begin)
+            begin = end
 
     def fill(self) -> Iterator[Row]:
         """Add the data of the source, once in a run; hands on the rows that training may see, as they are added."""
@@ -172,28 +200,22 @@ class ReplayBuffer:
                 )
 
     def can_sample(self, read: Read) -> bool:
-        if not isinstance(read, (Transitions, Window)) or len(self) < self.config.min_rows:
+        if len(self) < self.config.min_rows:
             return False
-        return has_legal(self.rows, self._span(read))
+        if isinstance(read, Episodes):
+            return len(self.rows.episodes.find()[0]) > 0
+        return isinstance(read, (Transitions, Window)) and has_legal(self.rows, self._span(read))
 
     def sample(self, read: Read, arriving: Row, rng: np.random.Generator) -> Row:
         """Rows (B, T) with their ``id``. Padding repeats the nearest row, with ``valid`` False and the id -1.
 
-        With priorities each sample also has its ``importance``, the same in all its rows. ``arriving`` is no part of
-        it: it has no action yet.
+        Episodes are padded with zeros instead, as a rollout buffer pads them. With priorities each sample also has its
+        ``importance``, the same in all its rows. ``arriving`` is not used: it has no action yet.
         """
-        if not isinstance(read, (Transitions, Window)):
-            raise ConfigError(
-                f"A replay buffer cannot serve the read {type(read).__name__}: it does not hand out rows once.",
-                "Give the phase a rollout buffer, or choose an algorithm that reads Transitions or Window.",
-            )
         if len(self) < self.config.min_rows:
-            more = "Collect more before the update, for instance in a phase of its own with controller: random."
-            if self.config.source is not None:
-                more = f"There are no more data in '{self.config.source}'."
-            held, needed = count(len(self), "row"), self.config.min_rows
-            what = f"The buffer holds {held} and is not sampled below {needed} (min_rows)."
-            raise TooFewRowsError(what, more, len(self))
+            raise self._too_few_rows()
+        if not isinstance(read, (Transitions, Window)):
+            return self._sample_episodes(read, rng)
         span = self._span(read)
         drawn = self.sampler.draw(read.batch_size, span, rng)
         self.usage.served += read.rows
@@ -240,6 +262,8 @@ class ReplayBuffer:
         stored = single_frames(specs, config.frames) if config.frames > 1 else specs
         notes = {key: array for key, array in extras.items() if key.startswith(NOTE)}
         extras = {key: array for key, array in extras.items() if key not in notes}
+        if config.policy_version:
+            extras = {**extras, POLICY_VERSION: np.zeros(1, np.int64)}
         observed = row_bytes(stored, extras) + np.dtype(bool).itemsize  # valid
         wide = row_bytes(stored, extras, WIDE_BYTES) if config.storage == "disk" else 0
         kept = AnnotationColumns.bytes_of({**annotations, **notes}, config.annotation_dtype)
@@ -284,30 +308,64 @@ class ReplayBuffer:
         after = read.length + read.context - 1 - read.pad_before
         return Span(read.pad_before, after, read.pad_after, is_padded, read.context, history)
 
+    def _sample_episodes(self, read: Read, rng: np.random.Generator) -> Row:
+        """Complete episodes (E, T): all of them in the order they ended, or ``count`` drawn with equal probability."""
+        if not isinstance(read, Episodes):
+            raise ConfigError(
+                f"A replay buffer cannot serve the read {type(read).__name__}: it does not hand out rows once.",
+                "Give the phase a rollout buffer, or choose an algorithm that reads Transitions, Window or Episodes.",
+            )
+        first_ids, lengths = self.rows.episodes.find()
+        if len(first_ids) == 0:
+            raise TrainingError(
+                f"The buffer holds {count(len(self), 'row')}, but no complete episode.",
+                "Collect longer before the update, or raise the buffer's capacity above the length of an episode.",
+            )
+        if read.count is not None:
+            chosen = rng.integers(0, len(first_ids), read.count)
+            first_ids, lengths = first_ids[chosen], lengths[chosen]
+        self.usage.served += int(lengths.sum())
+        self.usage.drawn, self.usage.newest = first_ids, self.rows.newest
+        offsets = np.arange(lengths.max())
+        is_real = offsets < lengths[:, None]
+        ids = first_ids[:, None] + np.minimum(offsets, lengths[:, None] - 1) * self.num_envs
+        batch = self._gather(ids, can_slide=False)
+        for values in batch.values():
+            values[~is_real] = 0
+        batch["id"] = np.where(is_real, ids, -1)
+        return batch
+
+    def _too_few_rows(self) -> TooFewRowsError:
+        more = "Collect more before the update, for example in a phase of its own with controller: random."
+        if self.config.source is not None:
+            more = f"There are no more data in '{self.config.source}'. Lower the buffer's min_rows."
+        held, needed = count(len(self), "row"), self.config.min_rows
+        what = f"The buffer holds {held} and is not sampled below {needed} (min_rows)."
+        return TooFewRowsError(what, more, len(self))
+
     def _read(self, drawn: Draw, span: Span) -> Row:
         if span.is_fixed:
             ids = drawn.anchors[:, None] + span.offsets * self.num_envs  # (B, T)
-            batch, batch["id"] = self._gather(ids, span, is_padded=False), ids
+            batch, batch["id"] = self._gather(ids, span.is_within_episode), ids
         else:
             extent = find_extent(self.rows, drawn.anchors, span)
             kept = np.clip(span.offsets, extent.first[:, None], extent.last[:, None])
             is_real = kept == span.offsets
             ids = drawn.anchors[:, None] + kept * self.num_envs
-            batch = self._gather(ids, span, is_padded=not is_real.all())
+            batch = self._gather(ids, span.is_within_episode and bool(is_real.all()))
             batch["valid"] &= is_real
             batch["id"] = np.where(is_real, ids, -1)
         if drawn.importance is not None:
             batch["importance"] = np.repeat(drawn.importance[:, None], ids.shape[1], axis=1)
         return batch
 
-    def _gather(self, ids: Array, span: Span, is_padded: bool) -> Row:
-        """All columns of these rows (B, T)."""
+    def _gather(self, ids: Array, can_slide: bool) -> Row:
+        """All columns of these rows (B, T). Stacks ``can_slide`` if each sample is consecutive rows of one episode."""
         if not self._stacked:
             return {**self.rows.gather(ids), **self.annotations.gather(ids)}
         slots = self.rows.slots(ids)
         batch = self.rows.take_rows(slots, [key for key in self.rows.keys if key not in self._stacked])
-        slides = span.is_within_episode and not is_padded
-        stack = slide_stacks if slides else gather_stacks
+        stack = slide_stacks if can_slide else gather_stacks
         batch |= stack(self.rows, slots, self._stacked, self.config.frames)
         return batch | self.annotations.gather(ids)
 

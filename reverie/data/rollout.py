@@ -18,9 +18,9 @@ import numpy as np
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Episodes, Read, Rollout
-from reverie.core.types import CARRY, Array, Row, State, WriteBack, is_last
+from reverie.core.types import CARRY, Array, Block, Row, State, WriteBack, is_last
 from reverie.data.memory_forecast import ExpectedRows, Forecast
-from reverie.data.rows import row_bytes, stack_rows
+from reverie.data.rows import POLICY_VERSION, UNKNOWN_VERSION, row_bytes, stack_rows, with_version
 
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
@@ -41,10 +41,12 @@ class RolloutBuffer:
     serves = (Rollout, Episodes)
 
     class Config(ComponentConfig):
-        """A rollout buffer has nothing to set."""
+        """What is stored with each row."""
 
         kind: str = "rollout"
         """Keeps what was collected since the last read."""
+        policy_version: bool = False
+        """Whether each row also stores policy_version: the updates behind the weights that chose its action."""
 
     def __init__(self, config: Config, specs: Specs, num_envs: int) -> None:
         self.config = config
@@ -63,7 +65,15 @@ class RolloutBuffer:
         if carry:
             self._carry = self._carry if self._rows else carry
             row = {key: row[key] for key in row if key not in carry}
+        if self.config.policy_version and POLICY_VERSION not in row:
+            row = {**row, POLICY_VERSION: np.full(self.num_envs, UNKNOWN_VERSION, np.int64)}
         self._rows.append(row if "valid" in row else {**row, "valid": np.ones(self.num_envs, bool)})
+
+    def extend(self, block: Block) -> None:
+        """Keep the rows (N, T, ...) of a block: the same as adding its vector steps one by one."""
+        rows = with_version(block) if self.config.policy_version else block.rows
+        for time in range(len(block)):
+            self.add({key: values[:, time] for key, values in rows.items()})
 
     def can_sample(self, read: Read) -> bool:
         if isinstance(read, Rollout):
@@ -72,6 +82,11 @@ class RolloutBuffer:
 
     def sample(self, read: Read, arriving: Row, rng: np.random.Generator) -> Row:
         """Everything as (N, T + 1) with ``arriving`` as the last column, or finished episodes as (E, T)."""
+        if isinstance(read, Episodes) and read.count is not None:
+            raise ConfigError(
+                f"A rollout buffer serves all finished episodes, not a sample of {read.count}.",
+                "Give the phase a replay buffer, or read Episodes() without a count.",
+            )
         if not isinstance(read, self.serves):
             raise ConfigError(
                 f"A rollout buffer cannot serve the read {type(read).__name__}: it forgets what was read.",
@@ -105,11 +120,17 @@ class RolloutBuffer:
         """Memory between two reads, plus one copy while a batch is assembled."""
         carry = sum(array.nbytes // len(array) for key, array in expected.extras.items() if key.startswith(CARRY))
         others = {key: array for key, array in expected.extras.items() if not key.startswith(CARRY)}
+        if config.policy_version:
+            others[POLICY_VERSION] = np.zeros(1, np.int64)
         rows = 2 * expected.rollout_rows * (row_bytes(expected.specs, others) + np.dtype(bool).itemsize)
         return Forecast(rows + expected.num_envs * carry)
 
     def __len__(self) -> int:
-        """Rows kept, over all envs."""
+        return len(self._rows) * self.num_envs
+
+    @property
+    def num_rows(self) -> int:
+        """Rows stored now, over all envs."""
         return len(self._rows) * self.num_envs
 
     def state(self) -> State:

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from reverie.core.types import Array, Batch, Row, is_last
+from reverie.core.types import Array, Batch, Block, Row, is_last
 
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
 _FIXED_BYTES = (np.dtype(np.float32).itemsize, *[np.dtype(np.bool_).itemsize] * 3)
 """Reward, is_first, terminated and truncated of one row."""
+
+POLICY_VERSION = "policy_version"
+"""The column of rows that say how many updates are behind the weights that chose their action."""
+UNKNOWN_VERSION = -1
 
 
 class Transitions(NamedTuple):
@@ -96,6 +100,11 @@ def row_bytes(specs: Specs, extras: Mapping[str, Array], wider_than: int = -1) -
     widths = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds]
     widths += [array.nbytes // len(array) for array in extras.values()]
     return sum(width for width in (*widths, *_FIXED_BYTES) if width > wider_than)
+
+
+def with_version(block: Block) -> Row:
+    """The rows (N, T, ...) of a block, with its policy version as a column."""
+    return {**block.rows, POLICY_VERSION: np.full(block.rows["is_first"].shape, block.policy_version, np.int64)}
 
 
 def stack_rows(rows: list[Row], axis: int) -> Row:

@@ -48,16 +48,16 @@ def test_agents_can_be_made_without_weights(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "kind", "fix"),
+    ("spec", "kind", "fix", "why"),
     [
-        ("CartPole-v1:dqn", "rollout", "replay"),
-        ("Taxi-v4:qlearning", "replay", "rollout"),
-        ("CartPole-v1:reinforce", "replay", "rollout"),
+        ("CartPole-v1:dqn", "rollout", "replay", "reads Transitions"),
+        ("Taxi-v4:qlearning", "replay", "rollout", "reads Rollout"),
+        ("CartPole-v1:reinforce", "replay", "rollout", "rows of older policies"),
     ],
 )
-def test_a_buffer_that_cannot_serve_is_refused(spec: str, kind: str, fix: str) -> None:
+def test_a_buffer_that_cannot_serve_is_refused(spec: str, kind: str, fix: str, why: str) -> None:
     setting = f"buffers.main.kind={kind}"
-    with pytest.raises(ConfigError, match=f"cannot learn from {setting}") as caught:
+    with pytest.raises(ConfigError, match=rf"cannot learn from {setting}: .*({why})") as caught:
         check_agent(api.make_config(spec, [setting]))
     assert caught.value.fix.startswith(f"Set buffers.main.kind={fix}")
 

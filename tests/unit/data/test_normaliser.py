@@ -320,3 +320,25 @@ def test_reset_forgets() -> None:
     normaliser.observe(make_rows(1)[0])
     normaliser.reset()
     assert_same(normaliser.state(), make(observation="rolling", reward=True).state())
+
+
+def test_a_frozen_normaliser_moves_with_datasets_only() -> None:
+    stored, collected = make_rows(30), make_rows(40, seed=1)
+    stored = [{**row, "valid": np.ones(NUM_ENVS, bool)} for row in stored]
+    settings = {"observation": "rolling", "reward": True}
+    frozen, reference = make(**settings, freeze="dataset"), make(**settings)
+    for normaliser in (frozen, reference):
+        normaliser.learn_from(stored)
+    before = frozen.state()
+    assert_same(before, reference.state())
+    learn(frozen, collected)
+    assert_same(frozen.state(), before)
+    assert_same(frozen.normalise_batch(collected[0]), reference.normalise_batch(collected[0]))
+    learn(reference, collected)
+    assert not np.array_equal(
+        reference.state()["observations"]["obs/0"]["mean"], before["observations"]["obs/0"]["mean"]
+    )
+    copy = make(**settings, freeze="dataset")
+    copy.load_state(before)
+    learn(copy, collected)
+    assert_same(copy.state(), before)

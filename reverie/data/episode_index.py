@@ -1,0 +1,60 @@
+"""Where the complete episodes are among the stored rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reverie.core.types import Array
+from reverie.data.derived_columns import FIRST, LAST, VALID, DerivedColumns
+
+_UNKNOWN = -1
+
+
+class EpisodeIndex(DerivedColumns):
+    """First row and length of every complete episode, in the order in which the episodes ended.
+
+    An episode is complete if all its rows are stored and valid, from the first row to the final one. The index is
+    built when somebody first asks for it and then follows the rows; nothing of it is saved.
+    """
+
+    def find(self) -> tuple[Array, Array]:
+        """Ids of the first rows (E,) and numbers of rows (E,)."""
+        if self._end != self._rows.end:
+            self._catch_up()
+            is_stored = self._rows.holds(self._first_ids)
+            self._first_ids, self._lengths = self._first_ids[is_stored], self._lengths[is_stored]
+        return self._first_ids, self._lengths
+
+    def clear(self) -> None:
+        super().clear()
+        self._first_ids: Array = np.empty(0, np.int64)
+        self._lengths: Array = np.empty(0, np.int64)
+
+    def _allocate(self, capacity_rows: int) -> None:
+        self._start = np.full(self._rows.num_envs, _UNKNOWN)
+        """Vector step at which each env's current episode started."""
+
+    def _compute(self, slots: slice, previous: slice, is_known: bool) -> None:
+        num_envs = self._rows.num_envs
+        every = np.arange(*slots.indices(self._rows.capacity_rows))
+        flags = self._rows.flags.take(every).reshape(-1, num_envs)
+        is_successor = self._rows.flags.take_is_successor(every).reshape(-1, num_envs)
+        begin = int(self._rows.ids_at(every[:1])[0]) // num_envs
+        starts = self._find_starts(flags, is_successor, begin, is_known)
+        is_end = (flags & (VALID | LAST) == VALID | LAST) & (starts != _UNKNOWN)
+        times, envs = np.nonzero(is_end)  # in order of time
+        first_steps = starts[times, envs]
+        self._first_ids = np.concatenate([self._first_ids, first_steps * num_envs + envs])
+        self._lengths = np.concatenate([self._lengths, begin + times + 1 - first_steps])
+        self._start = starts[-1]
+
+    def _find_starts(self, flags: Array, is_successor: Array, begin: int, is_known: bool) -> Array:
+        """Vector step at which the episode of each row (T, N) started. ``_UNKNOWN`` if rows are missing in between."""
+        before = self._start if is_known else np.full(self._rows.num_envs, _UNKNOWN)
+        steps = np.arange(begin, begin + len(flags))[:, None]
+        is_start = flags & (VALID | FIRST) == VALID | FIRST
+        # The last row before each one, or itself, that does not simply continue an episode.
+        changed = np.maximum.accumulate(np.where(is_start | ~is_successor, steps, _UNKNOWN), axis=0)
+        starts_there = np.take_along_axis(is_start, np.maximum(changed - begin, 0), axis=0)
+        found: Array = np.where(changed == _UNKNOWN, before, np.where(starts_there, changed, _UNKNOWN))
+        return found
