@@ -278,3 +278,12 @@ def test_only_counters_make_a_clock() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Clock"
     }
     assert makers == {"reverie.core.counters"}
+
+
+def test_the_package_of_reports_leaves_the_function_of_its_name_callable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import reverie.report.write  # puts the package where the function was
+
+    monkeypatch.setattr("reverie.api.report", lambda *names, out: (names, out))
+    assert reverie.report("@last", out=tmp_path) == (("@last",), tmp_path)
