@@ -74,6 +74,17 @@ def _signals_as_in_a_terminal() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
 
 
+@pytest.fixture(autouse=True)
+def _processes_without_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Coverage makes a process that a test starts cost 1.4 times as much, so tests ask for it with a marker."""
+    if request.node.get_closest_marker("measure_processes") is not None:
+        yield
+        return
+    settings = {name: os.environ.pop(name) for name in ("COVERAGE_PROCESS_CONFIG",) if name in os.environ}
+    yield
+    os.environ.update(settings)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_videos_by_default() -> Iterator[None]:
     """Runs are filmed where a test asks for it; filming each of them would take longer than all the training."""

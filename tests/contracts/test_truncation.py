@@ -18,6 +18,8 @@ from reverie.core.types import Array
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing costs half of the time
+
 
 def state_value(session: Session) -> float:
     """Of agents with a value function."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import reverie
+
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing costs half of the time
 
 
 def scores_of(run: reverie.Run) -> list[float]:

@@ -13,6 +13,8 @@ from reverie.core.types import Array
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing costs half of the time
+
 
 class RegretWatch:
     """Notes the regret after every pull."""
@@ -50,14 +52,15 @@ def test_the_regret_of_ucb_grows_with_the_logarithm() -> None:
         regret = regret_curve("Bernoulli-v0:ucb", seed, pulls)[times - 1]
         assert determination(np.log(times), regret) > 0.95
         assert determination(np.log(times), regret) > determination(times, regret) + 0.05
-    careless = regret_curve("Bernoulli-v0:epsilon", 1, pulls)[times - 1]
+    times = times[times <= 3000]
+    careless = regret_curve("Bernoulli-v0:epsilon", 1, 3000)[times - 1]
     assert determination(np.log(times), careless) < determination(times, careless)  # it never stops exploring
 
 
 def late_regret(spec: str, *more: str) -> float:
-    """Per pull, in the second half of 2,000."""
-    curve = regret_curve(spec, 1, 2000, *more)
-    return float(curve[-1] - curve[999]) / 1000
+    """Per pull, in the second half of 1,000."""
+    curve = regret_curve(spec, 1, 1000, *more)
+    return float(curve[-1] - curve[499]) / 500
 
 
 @cache

@@ -9,6 +9,8 @@ import pytest
 
 import reverie
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing costs half of the time
+
 
 @pytest.mark.parametrize(
     ("variant", "often"),

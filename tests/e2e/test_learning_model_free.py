@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import reverie
+
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing costs half of the time
 
 QUICK = ("env.vector=sync", "evaluate.final_episodes=0", "early_stop=solved")
 
@@ -39,10 +43,10 @@ def test_sac_swings_up(tmp_path: Path) -> None:
 def test_sac_balances_with_choices(tmp_path: Path) -> None:
     words = ("evaluate.final_episodes=0", "phases.learn.evaluate={episodes: 5, every_steps: 1000}")
     words += ("algorithm.units=[64,64]", "algorithm.batch_size=64", "algorithm.learning_rate=1e-3", "env.vector=sync")
-    run = reverie.train("CartPole-v1:sac", *words, steps=6000, seed=1, runs_dir=tmp_path)
+    run = reverie.train("CartPole-v1:sac", *words, steps=4000, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= 150
     temperatures = [line["update/temperature"] for line in run.metrics() if "update/temperature" in line]
-    assert 0 < max(temperatures) < 4, "from 1 it comes to 36 where nearly all of the entropy is asked for"
+    assert 0 < max(temperatures) < 4, "from 1 it keeps growing where nearly all of the entropy is asked for"
 
 
 def test_a_table_crosses_the_lake(tmp_path: Path) -> None:

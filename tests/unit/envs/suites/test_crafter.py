@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs("crafter")
 KEYS = ("achievement_collect_sapling", "achievement_wake_up")
 
 
-def play(env: Any, seed: int, steps: int = 60) -> list[Any]:
+def play(env: Any, seed: int, steps: int = 30) -> list[Any]:
     seen = [env.reset(seed=seed)[0]]
     for action in make_generator(seed, "actions").integers(0, 17, steps).tolist():
         image, reward, *_ = env.step(action)
