@@ -17,6 +17,8 @@ from reverie.cli.seeds import SeedRuns
 from reverie.cli.train import Order, _command
 from reverie.core.signals import STOP_SIGNALS
 
+pytestmark = pytest.mark.measure_processes
+
 CHILD = """
 import sys
 from pathlib import Path

@@ -26,6 +26,8 @@ from reverie.envs.suites.reverie.counting import EPISODE, STEP, episode_name, re
 from reverie.envs.vector import SyncVector
 from reverie.envs.worker import describe_env
 
+pytestmark = pytest.mark.measure_processes
+
 Make = Callable[..., ProcessVector]
 
 
