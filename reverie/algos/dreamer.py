@@ -33,9 +33,10 @@ from reverie.core.types import Batch, Clock, State, Update, is_last
 from reverie.data.rows import transitions
 from reverie.functional.returns import imagined_return, td_lambda_return
 from reverie.models.latent import Latent, Posterior, Trajectory
-from reverie.nets.joint import Loss, minimise_jointly
+from reverie.nets.joint import minimise_jointly
 from reverie.nets.layers import frozen
 from reverie.nets.module_norms import ModuleNorms
+from reverie.nets.optim import Loss
 from reverie.nets.scaling import NoScale
 from reverie.nets.two_hot import ScalarDistribution
 

@@ -8,8 +8,9 @@ the cost of an update.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +25,79 @@ SMALL = 20_000
 """Up to so many parameters numpy moves them faster than torch's fused kernel."""
 NORMS_EVERY = 50
 """Steps between two looks at the parts, where an update is one step: a look costs up to a sixth of a small one."""
+
+
+Microbatch = TypeVar("Microbatch")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a loss function returns for one microbatch.
+
+    ``total`` and ``metrics`` add up over microbatches; the tensors in ``aux`` are concatenated.
+    """
+
+    total: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+LossFunction = Callable[[Microbatch], Loss]
+
+
+class Outputs(NamedTuple):
+    """Metrics and auxiliary outputs of all microbatches, without gradient."""
+
+    metrics: dict[str, Tensor]
+    aux: dict[str, Tensor]
+
+
+class Result(NamedTuple):
+    """The same after a gradient step, with the norm of the gradient before clipping."""
+
+    metrics: dict[str, Tensor]
+    aux: dict[str, Tensor]
+    grad_norm: Tensor
+
+
+def accumulate_gradients(
+    loss_fn: LossFunction[Microbatch], microbatches: Iterable[Microbatch], parameters: Sequence[nn.Parameter]
+) -> Outputs:
+    """Set the gradients of flat parameters to those of the sum of the losses of all microbatches."""
+    metrics: list[dict[str, Tensor]] = []
+    aux: list[dict[str, Tensor]] = []
+    for index, microbatch in enumerate(microbatches):
+        loss = loss_fn(microbatch)
+        _differentiate(loss.total, parameters, is_first=index == 0)
+        metrics.append({name: value.detach() for name, value in loss.metrics.items()})
+        aux.append({name: value.detach() for name, value in loss.aux.items()})
+        del loss  # frees the graph before the next microbatch is computed
+    return _combine(metrics, aux)
+
+
+@torch.no_grad()
+def evaluate(loss_fn: LossFunction[Microbatch], microbatches: Iterable[Microbatch]) -> Outputs:
+    """Metrics and auxiliary outputs of a loss function, without a gradient step."""
+    losses = [loss_fn(microbatch) for microbatch in microbatches]
+    return _combine([dict(loss.metrics) for loss in losses], [dict(loss.aux) for loss in losses])
+
+
+def _differentiate(loss: Tensor, parameters: Sequence[nn.Parameter], is_first: bool) -> None:
+    """Write the gradients of the first microbatch, add those of the others."""
+    # backward() would need zeroed gradients and add to them: one more pass over all of them.
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    if is_first and any(gradient is None for gradient in found):
+        torch._foreach_zero_([parameter.grad for parameter in parameters])
+    used = [(own.grad, gradient) for own, gradient in zip(parameters, found, strict=True) if gradient is not None]
+    write = torch._foreach_copy_ if is_first else torch._foreach_add_
+    write([grad for grad, _ in used], [gradient for _, gradient in used])
+
+
+def _combine(metrics: Sequence[dict[str, Tensor]], aux: Sequence[dict[str, Tensor]]) -> Outputs:
+    if len(metrics) == 1:
+        return Outputs(metrics[0], aux[0])
+    sums = {name: torch.stack([each[name] for each in metrics]).sum() for name in metrics[0]}
+    return Outputs(sums, {name: torch.cat([each[name] for each in aux]) for name in aux[0]})
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
@@ -63,13 +137,23 @@ class FlatOptimizer:
         tensors = {"flat": self.flat.data, "gradient": self.gradient, **self.moments}
         self.arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.device.type == "cpu"}
 
-    def step(self, loss: Tensor | Iterable[Tensor], learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
-        """One update by autograd; returns the norm of the gradient before clipping.
+    def minimise(
+        self,
+        loss_fn: LossFunction[Microbatch],
+        microbatches: Iterable[Microbatch],
+        learning_rate: float,
+        max_grad_norm: float | None = None,
+    ) -> Result:
+        """One gradient step on the sum of the losses of all microbatches. Without a step if ``loss_fn`` raises."""
+        metrics, aux = accumulate_gradients(loss_fn, microbatches, self.parameters)
+        return Result(metrics, aux, self._clip_and_move(learning_rate, max_grad_norm))
 
-        Where memory is short the loss comes in parts that add up to it, each computed when the one before is done with.
-        """
-        for index, part in enumerate([loss] if isinstance(loss, Tensor) else loss):
-            self._differentiate(part, is_first=index == 0)
+    def step(self, loss: Tensor | Iterable[Tensor], learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
+        """Like :meth:`minimise`, for losses that are computed already or by a generator. Returns the gradient norm."""
+        losses = [loss] if isinstance(loss, Tensor) else loss
+        return self.minimise(Loss, losses, learning_rate, max_grad_norm).grad_norm
+
+    def _clip_and_move(self, learning_rate: float, max_grad_norm: float | None) -> Tensor:
         norm = torch.linalg.vector_norm(self.gradient)
         # The fused kernels could scale too, but take three times as long. Only a CPU need not wait to know the norm.
         if max_grad_norm is not None and (norm.device.type != "cpu" or norm > max_grad_norm):
@@ -77,15 +161,6 @@ class FlatOptimizer:
         self.steps += 1
         self.move(learning_rate)
         return norm
-
-    def _differentiate(self, loss: Tensor, is_first: bool) -> None:
-        """Fill ``gradient``, or add to it. One copy of each part: backward() would have them zeroed and then added."""
-        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        if is_first and any(part is None for part in found):
-            self.gradient.zero_()
-        used = [(own.grad, part) for own, part in zip(self.parameters, found, strict=True) if part is not None]
-        write = torch._foreach_copy_ if is_first else torch._foreach_add_
-        write([place for place, _ in used], [part for _, part in used])
 
     def apply(self, learning_rate: float, max_grad_norm: float | None = None) -> float:
         """One update with the gradient that :mod:`.numpy_mlp` has written; returns its norm before clipping."""

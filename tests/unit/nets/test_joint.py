@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reverie.nets.joint import Loss, minimise_jointly
-from reverie.nets.optim import Adam
+from reverie.nets.joint import minimise_jointly
+from reverie.nets.optim import Adam, Loss
 
 ROWS = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]])
 

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from reverie.core.rng import make_generator
-from reverie.nets.joint import Loss, minimise_jointly
+from reverie.nets.joint import minimise_jointly
 from reverie.nets.laprop import LaProp
+from reverie.nets.optim import Loss
 
 
 def make(values: list[list[float]], **settings: Any) -> tuple[LaProp, list[nn.Parameter]]:

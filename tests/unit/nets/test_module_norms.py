@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from reverie.nets.joint import Loss, minimise_jointly
+from reverie.nets.joint import minimise_jointly
 from reverie.nets.module_norms import EVERY, ModuleNorms
-from reverie.nets.optim import FlatOptimizer
+from reverie.nets.optim import FlatOptimizer, Loss
 
 
 class Plain(FlatOptimizer):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from reverie.nets.optim import NORMS_EVERY, Adam, AdamW, FlatOptimizer
+from reverie.nets.optim import NORMS_EVERY, Adam, AdamW, FlatOptimizer, Loss, Outputs, evaluate
 
 
 def make_model() -> nn.Module:
@@ -103,3 +104,53 @@ def test_norms_by_part_are_those_before_clipping() -> None:
     for name, layer in (("sight", twin[0]), ("rest", twin[2])):  # type: ignore[index]
         expected = torch.cat([parameter.grad.flatten() for parameter in layer.parameters()]).norm()
         assert float(found[f"grad_norm_{name}"]) == pytest.approx(float(expected), rel=1e-4)
+
+
+def squared_error(model: nn.Module) -> Callable[[torch.Tensor], Loss]:
+    def loss_fn(rows: torch.Tensor) -> Loss:
+        errors = model(rows).squeeze(1).square()
+        return Loss(errors.sum(), {"error": errors.sum()}, {"errors": errors})
+
+    return loss_fn
+
+
+@pytest.mark.parametrize("max_grad_norm", [None, 0.05])
+def test_microbatches_add_up(max_grad_norm: float | None) -> None:
+    weights, results = [], []
+    for rows_each in (5, 2):
+        model = make_model()
+        optimizer = Adam(Adam.Config(epsilon=1.0), model.parameters())
+        microbatches = data().split(rows_each)
+        results.append(optimizer.minimise(squared_error(model), microbatches, 0.1, max_grad_norm))
+        weights.append(optimizer.flat.detach())
+    whole, summed = results
+    torch.testing.assert_close(weights[1], weights[0])
+    torch.testing.assert_close(summed, whole)
+    assert whole.aux["errors"].shape == (5,)
+    assert not whole.aux["errors"].requires_grad
+    assert float(whole.grad_norm) > 0.05
+
+
+def test_a_loss_that_raises_keeps_the_optimiser_from_its_step() -> None:
+    model = make_model()
+    optimizer = Adam(Adam.Config(), model.parameters())
+    before = optimizer.flat.detach().clone()
+
+    def loss_fn(rows: torch.Tensor) -> Loss:
+        if len(rows) == 1:
+            raise ArithmeticError
+        return squared_error(model)(rows)
+
+    with pytest.raises(ArithmeticError):
+        optimizer.minimise(loss_fn, data().split(2), 0.1)
+    assert optimizer.steps == 0
+    assert torch.equal(optimizer.flat, before)
+
+
+def test_evaluate_gives_the_outputs_of_a_step_without_taking_it() -> None:
+    model = make_model()
+    optimizer = Adam(Adam.Config(), model.parameters())
+    before = optimizer.flat.detach().clone()
+    found = evaluate(squared_error(model), data().split(2))
+    assert torch.equal(optimizer.flat, before)
+    torch.testing.assert_close(found, Outputs(*optimizer.minimise(squared_error(model), data().split(2), 0.1)[:2]))
