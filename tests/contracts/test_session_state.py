@@ -72,7 +72,7 @@ CASES = {
     ),
 }  # fmt: skip
 
-UNSAVED = ("/_spans/", "/rows/_columns/", "/rows/flags/", "/rows/ages/", "/sampler/_trees/")
+UNSAVED = ("/_spans/", "/rows/_columns/", "/rows/flags/", "/rows/episode_steps/", "/sampler/_trees/")
 """Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; the others follow."""
 
 

@@ -88,8 +88,8 @@ def test_a_command_says_what_it_does_unless_it_is_to_speak_json(
 def test_stored_data_are_read_with_a_line(tmp_path: Path) -> None:
     source = api.record_data("CartPole-v1", tmp_path / "data", 2, random=True)
     told = invoke(
-        "train", "CartPole-v1:dqn", "offline", f"buffers.main.source={source}", "phases.prefill.duration_updates=2",
-        "phases.prefill.hooks=[{update: {updates: 1}}]", "evaluate.final_episodes=0", "buffers.main.min_rows=1",
+        "train", "CartPole-v1:dqn", "offline", f"buffers.main.source={source}", "phases.offline.duration_updates=2",
+        "phases.offline.hooks=[{update: {updates: 1}}]", "evaluate.final_episodes=0", "buffers.main.min_rows=1",
         "--runs-dir", tmp_path / "runs",
     ).output  # fmt: skip
     assert f"reading {source} ..." in " ".join(told.split())

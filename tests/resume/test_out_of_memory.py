@@ -26,7 +26,7 @@ REPLAY = (
     "phases.prefill.duration_steps=64", "phases.prefill.collect.rows=64", "buffers.main.min_rows=32",
     "phases.learn.collect.rows=16",
 )  # fmt: skip
-EPISODES = ("env.num_envs=4", "phases.prefill.collect.episodes=4", "algorithm.network.units=[8]")
+EPISODES = ("env.num_envs=4", "phases.learn.collect.episodes=4", "algorithm.network.units=[8]")
 DREAMS = ("phases.learn.update.train_ratio=4", "evaluate.foresight.enabled=false", "preflight.probe=false")
 RUNS: dict[str, tuple[Any, tuple[str, ...], int]] = {
     "CartPole-v1:dqn": (DQN, (*REPLAY, "phases.learn.update.updates=2", "algorithm.network.units=[8]"), 160),
