@@ -47,7 +47,7 @@ def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
     seed = int(about["seed"]) if wanted.seed is None else wanted.seed
     evaluator = make_evaluator(EnvConfig.model_validate(about["env"]), evaluate, seed)
     try:
-        look = evaluator.look(policy, Counters.saved_in(about).clock())
+        look = evaluator.measure_foresight(policy, Counters.saved_in(about).clock())
     finally:
         evaluator.close()
     assert look is not None

@@ -56,7 +56,7 @@ class Foresight:
         """Nothing to do: only evaluations matter here."""
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
-        look, place = self.evaluator.last_look, session.counters.progress(self.budget)
+        look, place = self.evaluator.last_foresight, session.counters.progress(self.budget)
         if look is None or not self.is_on:
             return
         try:

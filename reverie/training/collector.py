@@ -1,4 +1,4 @@
-"""Steps the envs and fills buffers: the actor of a run in one process."""
+"""Steps the envs and fills buffers. This is the actor of a run in one process."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from reverie.policy import Policy
 from reverie.training.interaction import ControlledPlayer, Interaction, PolicyPlayer
 
 
-class TakesRows(Protocol):
-    """Where collected rows go: a buffer, or several."""
+class RowSink(Protocol):
+    """Receives collected rows: one buffer, or several."""
 
     def add(self, row: Row) -> None: ...
 
 
-class SeveralBuffers:
-    """Gives every row to each of its buffers."""
+class BufferGroup:
+    """Adds every row to each of its buffers."""
 
-    def __init__(self, buffers: Sequence[TakesRows]) -> None:
+    def __init__(self, buffers: Sequence[RowSink]) -> None:
         self.buffers = buffers
 
     def add(self, row: Row) -> None:
@@ -36,7 +36,7 @@ class SeveralBuffers:
 
 
 class Collector:
-    """Holds the state of collection: the arriving rows, the carry, the returns of unfinished episodes."""
+    """Owns the state of collection: the arriving rows, the carry and the returns of unfinished episodes."""
 
     def __init__(
         self, vector: Vector, policy: Policy, counters: Counters, recorder: Recorder, streams: Streams
@@ -50,11 +50,11 @@ class Collector:
         self.returns: Array = np.zeros(vector.num_envs)
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
         self.parked: Array = np.zeros(vector.num_envs, bool)
-        """Envs that have played their episodes of ``collect: {episodes}`` and wait for the others."""
+        """Envs that have played their quota of ``collect: {episodes}`` and wait for the others."""
         self.lost_episodes = 0
-        """Episodes of the loaded state that could not be restored. They are truncated and new ones begin."""
+        """Episodes of the loaded state that could not be restored. They end as truncated, and new ones begin."""
         self.env_seconds = 0.0
-        """Time that env steps took in this process. Not saved: nothing may depend on it."""
+        """Time spent in env steps by this process. Not saved, because nothing may depend on it."""
 
     @property
     def vector(self) -> Vector:
@@ -78,21 +78,24 @@ class Collector:
         return self._player.carry
 
     def use_controller(self, controller: Controller | None) -> None:
-        """Let a controller choose the actions, or the policy again."""
+        """Let a controller choose the actions. None gives them back to the policy."""
         self._player.mode = Mode.COLLECT if controller is None else Mode.OBSERVE
         self._interaction.player = self._player
         if controller is not None:
             self._interaction.player = ControlledPlayer(self._player, controller, lambda: self.streams["controller"])
 
     def restart(self) -> None:
-        """Begin new episodes in all envs."""
+        """Start new episodes in all envs."""
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, np.int64)
         self.parked = np.zeros(self.num_envs, bool)
         self._count(self._interaction.restart())
 
     def collect(self, policy_state: State | None, version: int, rows: int) -> Block:
-        """``rows`` rows over all envs as a block, for learners elsewhere. In one process ``collect_rows`` is faster."""
+        """Collect ``rows`` rows over all envs into a block (N, T), for a learner in another process.
+
+        Within one process ``collect_rows`` is faster.
+        """
         if policy_state is not None:
             self.policy.load_state(policy_state)
         done: list[Row] = []
@@ -102,15 +105,15 @@ class Collector:
             self._step(row)
         return Block(stack_rows(done, axis=1), dict(self.now), version)
 
-    def collect_rows(self, buffer: TakesRows, rows: int) -> None:
-        """Add ``rows`` rows over all envs."""
+    def collect_rows(self, buffer: RowSink, rows: int) -> None:
+        """Add ``rows`` rows, counted over all envs."""
         for _ in range(rows // self.num_envs):
             row = self.act()
             buffer.add(row)
             self._step(row)
 
-    def collect_episodes(self, buffer: TakesRows, episodes: int) -> None:
-        """Add whole new episodes, the same number from each env: otherwise short ones would be over-represented."""
+    def collect_episodes(self, buffer: RowSink, episodes: int) -> None:
+        """Add whole new episodes, the same number from each env, so that short ones are not over-represented."""
         if not self.now["is_first"].all():
             self.restart()
         quota = episodes // self.num_envs
@@ -147,16 +150,16 @@ class Collector:
         self._count(arriving)
 
     def _count(self, row: Row) -> None:
-        """Let arriving rows move the normaliser, the counters and the returns."""
+        """Update the normaliser, the counters and the returns with arriving rows."""
         self.policy.normaliser.observe(row, ~self.parked)
         first = row["is_first"]
         num_first = int(np.count_nonzero(first))
-        num_resting = int(np.count_nonzero(self.parked))  # their rows are blank and marked as first ones
+        num_parked = int(np.count_nonzero(self.parked))  # their rows are blank and marked as first rows
         self.returns += row["reward"]
         self.lengths += 1
         if num_first:
             self.returns[first] = self.lengths[first] = 0
-        self.counters.rows += self.num_envs - num_resting
+        self.counters.rows += self.num_envs - num_parked
         self.counters.env_steps += self.num_envs - num_first
         ended = is_last(row)
         if np.count_nonzero(ended):

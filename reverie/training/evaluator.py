@@ -1,7 +1,7 @@
-"""Plays episodes with a fixed policy on envs of its own and sums up the scores.
+"""Plays evaluation episodes with a fixed policy on separate envs and summarises the scores.
 
-Episode i always starts from the seed (run seed, "evaluate", i) and the policy draws from (run seed, "evaluate", env
-steps, updates), so evaluation has no state that a checkpoint would have to keep: one that was broken off is repeated.
+Episode i always starts from the seed (run seed, "evaluate", i). The policy draws from (run seed, "evaluate", env steps,
+updates). So evaluation has no state to save: after a resume, an interrupted evaluation is repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reverie.training.interaction import Interaction, PolicyPlayer
 
 BOOTSTRAP_DRAWS = 1000
 LONGEST_EPISODE = 10_000
-"""Steps after which evaluation cuts the episodes of an env that has no time limit."""
+"""Time limit of evaluation episodes in envs that have no limit of their own."""
 StopCheck = Callable[[], bool]
 
 
@@ -37,7 +37,7 @@ class EvaluationStopped(Exception):
 
 
 def never() -> bool:
-    """Nobody asks for a stop."""
+    """A ``StopCheck`` for callers that never stop early."""
     return False
 
 
@@ -52,19 +52,19 @@ class EpisodeScore:
 
 
 class Evaluator:
-    """Plays on one vector of envs that is kept, but set back to episode 0 before every evaluation."""
+    """Reuses one vector of envs, which is set back to episode 0 before every evaluation."""
 
     def __init__(self, config: EvaluateConfig, seed: int, make_vector: Callable[[int], Vector]) -> None:
         self.config = config
         self.seed = seed
         self.make_vector = make_vector
-        self.last_look: Look | None = None
+        self.last_foresight: Look | None = None
         self._vectors: dict[int, tuple[Vector, State]] = {}
 
     def evaluate(
         self, policy: Policy, episodes: int, clock: Clock, should_stop: StopCheck = never
     ) -> list[EpisodeScore]:
-        """Scores of the policy as it is now; raises EvaluationStopped as soon as ``should_stop`` says so."""
+        """Score the policy. Raises EvaluationStopped as soon as ``should_stop`` returns True."""
         rng = make_generator(self.seed, "evaluate", clock.env_steps, clock.updates)
         mode = Mode.COLLECT if self.config.sample else Mode.EVALUATE
         vector = self._fresh_vector(min(episodes, self.config.num_envs))
@@ -72,19 +72,19 @@ class Evaluator:
             interaction = Interaction(vector, PolicyPlayer.at(policy, mode, clock, rng))
             return play(interaction, episodes, _ticker(should_stop), task)
 
-    def look(self, policy: Policy, clock: Clock, should_stop: StopCheck = never) -> Look | None:
-        """How well the policy's world model foresees fresh episodes; None if it has none."""
+    def measure_foresight(self, policy: Policy, clock: Clock, should_stop: StopCheck = never) -> Look | None:
+        """Compare the world model's open-loop predictions with new episodes. None without a world model."""
         settings = self.config.foresight
         if not settings.enabled or not hasattr(policy.algorithm, "foresee"):
             return None
         rng = make_generator(self.seed, "foresight", clock.env_steps, clock.updates)
         vector = self._fresh_vector(self.config.num_envs)
-        with progress("looking ahead", total=settings.rows) as task:
-            # Sampled actions, as in the rows that the model learns from: the best ones would show it less.
+        with progress("measuring foresight", total=settings.rows) as task:
+            # Actions are sampled, as in the rows that the model learns from. Greedy actions would visit fewer states.
             interaction = Interaction(vector, PolicyPlayer.at(policy, Mode.COLLECT, clock, rng))
-            rows = watch(interaction, settings.rows, _ticker(should_stop), task)
-            self.last_look = take_look(policy, rows, settings.context, settings.steps, rng)
-        return self.last_look
+            rows = play_rows(interaction, settings.rows, _ticker(should_stop), task)
+            self.last_foresight = take_look(policy, rows, settings.context, settings.steps, rng)
+        return self.last_foresight
 
     def close(self) -> None:
         for vector, _ in self._vectors.values():
@@ -101,22 +101,22 @@ class Evaluator:
 
 
 def check_time_limit(env: EnvConfig, specs: Specs) -> None:
-    """Refuse envs that are not known to end an episode: they have no time limit, and random play did not end one."""
+    """Refuse envs whose episodes may never end: no time limit, and random play did not end an episode either."""
     if specs.max_episode_steps is None and not try_env(env, PATIENCE_STEPS):
         raise ConfigError(
-            "Whole episodes are to be played, but this env has no time limit and did not end an episode in "
+            "Evaluation plays whole episodes, but this env has no time limit and did not end an episode within "
             f"{PATIENCE_STEPS:,} random steps.",
-            "Set env.max_episode_steps=... (1000, for example).",
+            "Set a limit, for example env.max_episode_steps=1000.",
         )
 
 
 def with_limit(env: EnvConfig) -> EnvConfig:
-    """The env with a limit for whole episodes: a policy that stands still may never come to an end."""
+    """The env with a time limit. A policy that stands still might never end its episode."""
     return env.model_copy(update={"max_episode_steps": LONGEST_EPISODE})
 
 
 def play(interaction: Interaction, episodes: int, tick: Callable[[], None], task: Task) -> list[EpisodeScore]:
-    """Play ``episodes`` episodes, spread evenly over the envs; env i plays numbers i, i + N, i + 2N ...
+    """Play ``episodes`` episodes, spread evenly over N envs: env i plays the episodes i, i + N, i + 2N ...
 
     ``tick`` is called before every step and may raise.
     """
@@ -141,8 +141,8 @@ def play(interaction: Interaction, episodes: int, tick: Callable[[], None], task
     return sorted(scores, key=lambda score: score.episode)
 
 
-def watch(interaction: Interaction, count: int, tick: Callable[[], None], task: Task) -> Row:
-    """``count`` rows (N, T) of each env from the start of an episode on, with ``previous_action`` and ``action``."""
+def play_rows(interaction: Interaction, count: int, tick: Callable[[], None], task: Task) -> Row:
+    """``count`` rows of each env (N, T), from the start of an episode, with ``previous_action`` and ``action``."""
     interaction.restart()
     rows: list[Row] = []
     for _ in range(count):
@@ -155,7 +155,7 @@ def watch(interaction: Interaction, count: int, tick: Callable[[], None], task: 
 
 
 def _ticker(should_stop: StopCheck) -> Callable[[], None]:
-    """Raises EvaluationStopped as soon as a stop is requested."""
+    """A function that raises EvaluationStopped once a stop is requested."""
 
     def tick() -> None:
         if should_stop():
@@ -165,7 +165,7 @@ def _ticker(should_stop: StopCheck) -> Callable[[], None]:
 
 
 def summarise(scores: Sequence[EpisodeScore], seed: int) -> dict[str, float]:
-    """Mean, deviation, interquartile mean, extremes and a bootstrap interval of the mean."""
+    """Mean, standard deviation, interquartile mean, extremes and a bootstrap interval of the mean return."""
     returns = np.array([score.total for score in scores])
     low, high = bootstrap_interval(returns, seed)
     summary = {

@@ -1,4 +1,4 @@
-"""What stops an update: numbers that are not finite, memory that does not suffice. Each is explained."""
+"""Detects and explains failed updates: values that are not finite, and out of memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reverie.core.types import Batch, State, Update, observation_keys
 
 
 class UpdateCall(NamedTuple):
-    """One call of an update hook: where it happens and what it was given."""
+    """One call of an update hook: where it happens, and its batch."""
 
     hook: str
     phase: str
@@ -26,7 +26,7 @@ class UpdateCall(NamedTuple):
 
 
 class NotFiniteError(TrainingError):
-    """An update gave a number that is none; carries the batch that did it, so that it can be looked at."""
+    """An update returned a metric that is NaN or infinite. Carries the batch, to be saved for inspection."""
 
     def __init__(self, message: str, fix: str, call: UpdateCall, metrics: dict[str, float]) -> None:
         super().__init__(message, fix)
@@ -34,8 +34,8 @@ class NotFiniteError(TrainingError):
         self.metrics = metrics
 
     def record(self) -> State:
-        """Everything about it, for a file: the batch as the algorithm saw it, and the numbers as text (JSON has none
-        that are not finite)."""
+        """Everything about the failure, for a file: the batch as the algorithm received it, and the metrics as text,
+        because JSON has no NaN."""
         call = self.call
         return {
             "problem": self.message, "hook": call.hook, "phase": call.phase, "env": call.env_id,
@@ -45,17 +45,18 @@ class NotFiniteError(TrainingError):
 
 
 def check_finite(update: Update, call: UpdateCall) -> None:
-    """One look per update: a metric that is not a number means that the weights are spoilt."""
-    spoilt = [key for key, value in update.metrics.items() if not math.isfinite(float(value))]
-    if not spoilt:
+    """Once per update: a metric that is not finite means that the weights are useless."""
+    broken = [key for key, value in update.metrics.items() if not math.isfinite(float(value))]
+    if not broken:
         return
     metrics = {key: float(value) for key, value in update.metrics.items()}
-    what = f"{', '.join(f'{key} = {metrics[key]}' for key in spoilt)} in {call}"
+    what = f"{', '.join(f'{key} = {metrics[key]}' for key in broken)} in {call}, at update {call.updates:,}"
     inputs = [key for key in ("reward", *observation_keys(call.batch)) if not _is_finite(call.batch[key])]
     if inputs:
         raise NotFiniteError(
-            f"{what}: the env {call.env_id} gave a {' and '.join(inputs)} that is not finite.",
-            f"Mend the env; to look for the place: reverie envs check {call.env_id} --episodes 100", call, metrics,
+            f"{what}: {' and '.join(inputs)} of the env {call.env_id} is not finite.",
+            f"Fix the env. To find the step where it happens: reverie envs check {call.env_id} --episodes 100",
+            call, metrics,
         )  # fmt: skip
     raise NotFiniteError(
         f"{what}: training has diverged.",
@@ -64,33 +65,33 @@ def check_finite(update: Update, call: UpdateCall) -> None:
 
 
 def check_weights(state: State, path: str = "") -> None:
-    """Refuse to keep weights that are not numbers: older checkpoints would go for one that is worth nothing."""
+    """Refuse to save NaN weights: such a checkpoint is useless, and older good ones would be deleted for it."""
     for key, value in state.items():
         if isinstance(value, dict):
             check_weights(value, f"{path}{key}.")
         elif isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isnan(value).any():
             raise TrainingError(
-                f"The weights '{path}{key}' are not numbers any more, so nothing is saved: training has diverged.",
-                "The last checkpoint is from before. Lower the learning rate, clip gradients (max_grad_norm) or "
+                f"The weights '{path}{key}' contain NaN, so nothing was saved: training has diverged.",
+                "The last checkpoint is still good. Lower the learning rate, clip gradients (max_grad_norm) or "
                 "normalise observations and rewards.",
             )
 
 
 def explain_failure(error: Exception, call: UpdateCall) -> None:
-    """Turn what torch says of memory, or of a gradient under ``debug``, into a message that says what to change."""
+    """Turn torch's errors about memory, or about gradients under ``debug``, into messages that say what to change."""
     if "returned nan values" in str(error):  # anomaly detection
         what = f"{str(error).splitlines()[0]} In {call}: training has diverged."
-        raise NotFiniteError(what, "The stack above it names the operation.", call, {}) from error
+        raise NotFiniteError(what, "The stack trace above names the operation.", call, {}) from error
     if is_out_of_memory(error):
         raise OutOfMemoryError(
             f"There is not enough memory for {call}, at env step {call.env_steps:,}.",
-            "Lower algorithm.batch_size, env.num_envs or the size of the network; a resume with a smaller batch "
-            "(algorithm.batch_size=...) goes on from the last checkpoint.",
+            "Lower algorithm.batch_size, env.num_envs or the size of the network. A resume with a smaller batch "
+            "(algorithm.batch_size=...) continues from the last checkpoint.",
         ) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Python's own error, or one of torch's: its class for devices, its text for the CPU."""
+    """Python's MemoryError, or one of torch's errors, recognised by its text."""
     texts = ("out of memory", "can't allocate memory", "not enough memory")
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in texts)
 

@@ -1,8 +1,7 @@
-"""What one hook of the current phase has done, and the settings by which that was counted.
+"""What one hook has done in the current phase, and at which pace.
 
-A rate (updates per env step) and an interval (every so many env steps, updates or cycles) are counted from where they
-took effect: the start of the phase, or the resume that changed them. So a changed setting holds from then on and not
-for what lies behind.
+A rate (updates per env step) and an interval (in env steps, updates or cycles) count from the moment they took effect:
+the start of the phase, or the resume that changed them. A changed setting never applies to the past.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from reverie.core.counters import Counters
 from reverie.core.types import State
 
 INTERVALS = {"env_steps": "every_steps", "updates": "every_updates", "cycles": "every_cycles"}
-"""The counters that a hook may wait for, and the setting that says so."""
+"""The counters that a hook may wait for, and the setting of each."""
 
 
 class Pace(NamedTuple):
     """How often a hook runs."""
 
     rate: float = 0.0
-    """Updates per env step; 0 for a hook that does not go by env steps."""
+    """Updates per env step. 0 for a hook that does not depend on env steps."""
     counter: str = ""
-    """What the hook waits for; nothing if it runs in every cycle."""
+    """The counter that the hook waits for. Empty if it runs in every cycle."""
     every: int = 0
-    """How much of that counter has to pass."""
+    """Amount of that counter between two runs of the hook."""
 
 
 @dataclass
 class HookProgress:
-    """Where a hook stands in the cycle and in the phase."""
+    """Progress of a hook in the cycle and in the phase."""
 
     ran: bool = False
     """Whether it ran in this cycle."""
@@ -41,14 +40,14 @@ class HookProgress:
     cycle_calls: int = 0
     """Calls in this cycle, of a hook with epochs."""
     epoch_calls: int = 0
-    """Calls that the hook's epochs need in this cycle; known once it has been called."""
+    """Calls that the hook's epochs need in this cycle. Known after the first call."""
     rate: float = 0.0
     rate_start: int = 0
     """Env step at which the rate took effect."""
     rate_updates: int = 0
     """Updates since then."""
     carried: float = 0.0
-    """Updates that were owed when the rate took effect; below 0 if more were done than owed."""
+    """Updates that were due when the rate took effect. Negative if too many had been done."""
     counter: str = ""
     every: int = 0
     interval_start: int = 0
@@ -58,14 +57,14 @@ class HookProgress:
 
     @classmethod
     def starting_at(cls, pace: Pace, start: Counters) -> HookProgress:
-        """Nothing done yet; everything is counted from ``start``."""
+        """No progress yet. Everything counts from ``start``."""
         return cls(
             rate=pace.rate, rate_start=start.env_steps,
             counter=pace.counter, every=pace.every, interval_start=_value(start, pace.counter),
         )  # fmt: skip
 
     def count(self, updates: int, counters: Counters, epoch_calls: int = 0) -> None:
-        """The hook was called once more and made so many updates."""
+        """The hook was called once and made ``updates`` updates."""
         self.ran = True
         self.cycle_updates += updates
         if epoch_calls:
@@ -74,7 +73,7 @@ class HookProgress:
         self.intervals = self._passed(counters)
 
     def state(self) -> State:
-        """Without the counts of epochs where there are none, as in checkpoints from before epochs existed."""
+        """Leaves out epoch counts that are 0, as in checkpoints from before epochs existed."""
         values = dict(vars(self))
         return {key: value for key, value in values.items() if value or key not in ("cycle_calls", "epoch_calls")}
 
@@ -83,7 +82,7 @@ class HookProgress:
         self.cycle_updates = self.cycle_calls = self.epoch_calls = 0
 
     def owed(self, counters: Counters) -> int:
-        """Updates that the rate still asks for."""
+        """Updates that are due by the rate and not done yet."""
         return int(self.carried + (counters.env_steps - self.rate_start) * self.rate) - self.rate_updates
 
     def waits(self, counters: Counters) -> bool:
@@ -91,7 +90,7 @@ class HookProgress:
         return self.every > 0 and self._passed(counters) <= self.intervals
 
     def change_pace(self, pace: Pace, counters: Counters) -> None:
-        """Let other settings hold from now on; unchanged ones go on as they were."""
+        """Apply changed settings from now on. Unchanged ones keep counting."""
         if pace.rate != self.rate:
             owed = self.carried + (counters.env_steps - self.rate_start) * self.rate - self.rate_updates
             self.carried = owed if pace.rate and self.rate else 0.0
@@ -102,21 +101,21 @@ class HookProgress:
             self.counter, self.every, self.intervals = pace.counter, pace.every, 0
 
     def _passed(self, counters: Counters) -> int:
-        """Intervals since ``interval_start``. The cycle that is under way counts as one."""
+        """Intervals since ``interval_start``. The current cycle counts as a whole one."""
         if not self.every:
             return 0
-        is_under_way = self.counter == "cycles"
-        return (_value(counters, self.counter) - self.interval_start + is_under_way) // self.every
+        current_cycle = int(self.counter == "cycles")
+        return (_value(counters, self.counter) - self.interval_start + current_cycle) // self.every
 
 
 def interval_of(hook: Hook) -> tuple[str, int]:
-    """The counter that a hook waits for and how much of it has to pass; nothing if it does not wait."""
+    """The counter that a hook waits for, and the amount between two runs. ("", 0) if it does not wait."""
     found = ((counter, getattr(hook, setting)) for counter, setting in INTERVALS.items())
     return next(((counter, every) for counter, every in found if every), ("", 0))
 
 
 def hook_keys(hooks: Iterable[Hook]) -> list[str]:
-    """A name for each hook of a phase; the second of two equal ones gets a number: update, update_2."""
+    """A key for each hook of a phase: its name, with a number if the name repeats (update, update_2)."""
     keys: list[str] = []
     for hook in hooks:
         key, number = hook.name, 1

@@ -37,7 +37,8 @@ class Player(Protocol):
 class PolicyPlayer:
     """A policy with its carry.
 
-    ``clock`` and ``rng`` are asked at every act: counters move while a run collects, and a resume replaces generators.
+    ``clock`` and ``rng`` are called at every act: counters advance while a run collects, and a resume replaces the
+    generators.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class PolicyPlayer:
 
     @classmethod
     def at(cls, policy: Policy, mode: Mode, clock: Clock, rng: np.random.Generator) -> PolicyPlayer:
-        """A player for whom the clock stands still: schedules keep one value for all its episodes."""
+        """A player with a fixed clock: schedules keep one value for all its episodes."""
         return cls(policy, mode, lambda: clock, lambda: rng)
 
     def begin(self, num_envs: int) -> None:
@@ -60,7 +61,7 @@ class PolicyPlayer:
 
 
 class ControlledPlayer:
-    """A controller chooses the actions. The policy only observes, so its carry and extras stay right."""
+    """A controller chooses the actions. The policy only observes, so its carry and extras stay correct."""
 
     def __init__(self, observer: PolicyPlayer, controller: Controller, rng: Callable[[], np.random.Generator]) -> None:
         self.observer, self.controller, self.rng = observer, controller, rng
@@ -101,7 +102,7 @@ class Interaction:
         return self._receive(self.vector.reset(), self.vector.specs.action.zeros(count))
 
     def act(self) -> Row:
-        """The rows that arrived last, completed with the actions and the extras."""
+        """The rows that arrived last, with their actions and extras."""
         action, extras = self.player.act(self.now)
         return {**self.now, "action": action, **extras}
 

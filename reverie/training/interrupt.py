@@ -1,4 +1,4 @@
-"""One policy for all signals that ask a run to stop: it finishes its hook, saves and ends with 128 + the signal."""
+"""Signals that stop a run: it finishes its hook, saves, and exits with code 128 + signal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from reverie.core.signals import EXIT_OFFSET, STOP_SIGNALS, URGENT_SIGNALS
 
 
 class StopRequest:
-    """Remembers which signals asked for a stop."""
+    """Records the signals that asked for a stop."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        """The first one."""
+        """The first signal received."""
         self.received: list[signal.Signals] = []
 
     def __call__(self) -> bool:
@@ -24,7 +24,7 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """What shells expect of a program that a signal ended."""
+        """The code that shells expect from a program ended by a signal. 0 without one."""
         return EXIT_OFFSET + self.signal if self.signal is not None else 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -37,7 +37,7 @@ class StopRequest:
 
 @contextmanager
 def catch_signals() -> Iterator[StopRequest]:
-    """Turn signals into a request for the time of this block (only the main thread may)."""
+    """Turn signals into a stop request within this block. Does nothing outside of the main thread."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -51,5 +51,5 @@ def catch_signals() -> Iterator[StopRequest]:
 
 
 def _is_under_nohup(number: signal.Signals) -> bool:
-    """Whether the user asked for a run that goes on when the terminal is closed."""
+    """Whether the user asked for a run that survives the closing of its terminal."""
     return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN

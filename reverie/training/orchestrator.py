@@ -1,4 +1,4 @@
-"""The loop: asks the scheduler what is due and does it. It knows no algorithm."""
+"""The training loop: asks the scheduler for the next step and carries it out. It knows no algorithm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reverie.training.validation import held_out_means
 
 
 class CyclePart(Protocol):
-    """Something that looks at the session whenever a cycle has ended: checkpoints, monitors, videos."""
+    """Called when a cycle or an evaluation has ended: checkpoints, videos, foresight files."""
 
     def end_cycle(self, session: Session) -> None: ...
 
@@ -27,11 +27,11 @@ class CyclePart(Protocol):
 
 
 PARTS = {StepKind.COLLECT: "collect", StepKind.UPDATE: "update", StepKind.EVALUATE: "evaluate", None: "save"}
-"""What machine.jsonl calls the parts of the loop; ``save`` is whatever is called when a cycle ends."""
+"""Names in machine.jsonl of the parts of the loop. ``save`` is all that is called when a cycle ends."""
 
 
 class Orchestrator:
-    """Runs a session to its end, or until ``should_stop`` says so between two steps or in an evaluation."""
+    """Runs a session to its end. ``should_stop`` can stop it between two steps or within an evaluation."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Orchestrator:
         self.should_stop = should_stop
         self.is_between_steps = True
         self.seconds = dict.fromkeys(PARTS.values(), 0.0)
-        """Where the time of this process went. For people: nothing is decided by it."""
+        """Time per part of the loop in this process. Only shown, nothing depends on it."""
         self._steps = {
             StepKind.ENTER: self._enter, StepKind.COLLECT: self._collect, StepKind.UPDATE: self._update,
             StepKind.EVALUATE: self._evaluate, StepKind.VALIDATE: self._validate,
@@ -54,20 +54,20 @@ class Orchestrator:
         }  # fmt: skip
 
     def run(self) -> bool:
-        """Whether the run came to its end; False when it was asked to stop."""
+        """Returns True at the end of the run, False if it was asked to stop."""
         session = self.session
-        while not self.should_stop():  # before the scheduler moves, so that a stop is where the last step ended
+        while not self.should_stop():  # before the scheduler advances, so that a stop is at the end of a step
             step = None if self._is_solved() else session.scheduler.next(session.counters, session.recorder.latest)
             if step is None:
                 return True
-            # An evaluation leaves the session as it is until its scores are written.
+            # An evaluation does not change the session until its scores are written.
             self.is_between_steps = step.kind is StepKind.EVALUATE
             started = perf_counter()
             epoch_calls = self._epoch_calls(step)
             try:
                 updates = self._steps[step.kind](step)
             except EvaluationStopped:
-                return False  # the hook is still due and will be repeated
+                return False  # the hook is still due, and a resume repeats it
             self._count_seconds(step.kind, started)
             session.scheduler.finish(step, session.counters, updates, epoch_calls)
             self.is_between_steps = True
@@ -79,17 +79,17 @@ class Orchestrator:
         return False
 
     def machine(self) -> dict[str, float]:
-        """How it runs, for machine.jsonl; seconds count from the start of this process."""
+        """Seconds per part of the loop since the start of this process, for machine.jsonl."""
         return {f"speed/{part}_seconds": seconds for part, seconds in self.seconds.items()}
 
     def evaluate(self, episodes: int, should_stop: StopCheck = never) -> dict[str, float]:
-        """Score the policy as it is; changes nothing but the recorded metrics."""
+        """Score the current policy. Changes nothing but the recorded metrics."""
         session = self.session
         clock = session.counters.clock()
         scores = self.evaluator.evaluate(session.policy, episodes, clock, should_stop)
-        look = self.evaluator.look(session.policy, clock, should_stop)
-        summary = summarise(scores, session.config.seed) | (look.metrics() if look else {})
-        self.is_between_steps = False  # a save between the line and the end of the step would make a resume repeat it
+        foresight = self.evaluator.measure_foresight(session.policy, clock, should_stop)
+        summary = summarise(scores, session.config.seed) | (foresight.metrics() if foresight else {})
+        self.is_between_steps = False  # a resume from a save between here and the end of the step would repeat the line
         session.recorder.write_now("evaluate", summary)
         session.recorder.show("histogram", "evaluate/returns", values=[score.total for score in scores])
         for part in self.parts:
@@ -120,7 +120,7 @@ class Orchestrator:
             batch = buffer.sample(read, session.collector.now, session.streams[f"sample/{name}"])
         except TooFewRowsError as error:
             error.resume_with = f"buffers.{buffer_name}.min_rows={max(1, error.rows)}"
-            error.fix += f" Or learn from what is there: {error.resume_with}"
+            error.fix += f" Or learn from fewer rows: {error.resume_with}"
             raise
         session.normaliser.advance_rewards()
         batch = session.normaliser.normalise_batch(batch)
@@ -140,20 +140,20 @@ class Orchestrator:
         return update.count
 
     def _epoch_calls(self, step: Step) -> int:
-        """Calls that the epochs of an update hook need, from the rows that its buffer holds now; 0 without epochs."""
+        """Calls that the epochs of an update hook need for the rows now in its buffer. 0 without epochs."""
         hook = step.hook
         if hook is None or hook.epochs is None:
             return 0
         progress = self.session.scheduler.current
         if progress.epoch_calls:
-            return progress.epoch_calls  # the passes of this cycle have begun
+            return progress.epoch_calls  # the epochs of this cycle have begun
         rows = self.session.algorithm.reads[hook.name].rows
         assert rows, "checked when the run is built"
         stored = len(self.session.buffers[step.phase.read_by(hook)])
         return max(1, -(-hook.epochs * stored // rows))
 
     def learn(self, hook: str, batch: Batch) -> Update:
-        """Call an update hook of the algorithm; numbers too large are found afterwards and need no warning by numpy."""
+        """Call an update hook of the algorithm. numpy need not warn of overflows: ``check_finite`` finds them."""
         session = self.session
         with np.errstate(over="ignore", invalid="ignore"):
             update: Update = getattr(session.algorithm, hook)(
@@ -183,13 +183,12 @@ class Orchestrator:
             self.seconds[PARTS[kind]] += perf_counter() - started
 
     def _is_solved(self) -> bool:
-        """Whether the run ends early: between cycles, if allowed and the last evaluation is good enough."""
-        if not self.session.scheduler.between_cycles:
+        """Whether ``early_stop: solved`` is set and the last evaluation reached the goal. False within a cycle."""
+        if not self.session.scheduler.between_cycles or self.session.config.early_stop != "solved":
             return False
         goal = self.session.config.env.spec.solved_at
         score = self.session.recorder.latest.get("evaluate/return_mean")
-        is_wanted = self.session.config.early_stop == "solved"
-        return is_wanted and goal is not None and score is not None and score >= goal
+        return goal is not None and score is not None and score >= goal
 
 
 def _hook(step: Step) -> Hook:
@@ -198,10 +197,10 @@ def _hook(step: Step) -> Hook:
 
 
 def _check_progress(update: Update, hook: Hook) -> None:
-    """A hook that is called until it has done its share must do some of it each time."""
-    is_owed = any(amount is not None for amount in (hook.updates, hook.train_ratio, hook.updates_per_step))
-    if is_owed and update.count < 1:
+    """A hook that is called until it has done a number of updates must do at least one per call."""
+    has_amount = any(amount is not None for amount in (hook.updates, hook.train_ratio, hook.updates_per_step))
+    if has_amount and update.count < 1:
         raise TrainingError(
-            f"'{hook.name}' reported {update.count} updates, so its share of the cycle would never be done.",
-            f"Let it return Update(count=...) of at least 1, or write '{hook.name}: {{}}' to call it once per cycle.",
+            f"'{hook.name}' reported {update.count} updates, so the cycle would never end.",
+            f"Return Update(count=...) of at least 1, or write '{hook.name}: {{}}' to call it once per cycle.",
         )

@@ -1,7 +1,7 @@
-"""What happens next: a pure state machine over phases and counters, with no idea of algorithms or envs.
+"""Decides what happens next: a pure state machine over phases and counters. It knows neither algorithms nor envs.
 
-``next`` says which step is due, the orchestrator carries it out and reports back with ``finish``. The scheduler
-moves on by what was *done* (the counters), never by what was asked.
+``next`` returns the step that is due. The orchestrator carries it out and reports back with ``finish``. The scheduler
+advances by what was *done* (the counters), never by what was requested.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Step:
 
 
 class Scheduler:
-    """Walks through the phases. ``update_rows`` gives the rows that one update of a hook replays."""
+    """Walks through the phases. ``update_rows`` holds, by hook, the rows that one update replays."""
 
     def __init__(self, phases: tuple[Phase, ...], update_rows: Mapping[str, int | None], warmup_steps: int = 0) -> None:
         self.phases = tuple(flatten_phases(phases))
@@ -48,7 +48,7 @@ class Scheduler:
         self.between_cycles = False
         self.start = {"env_steps": 0, "updates": 0, "cycles": 0}
         self.progress: dict[str, HookProgress] = {}
-        """By the keys of the hooks, in their order."""
+        """By hook key, in the order of the hooks."""
         self._is_loaded = False
         self._lacks_paces = False
 
@@ -62,10 +62,10 @@ class Scheduler:
         return list(self.progress.values())[self.hook]
 
     def next(self, counters: Counters, metrics: Mapping[str, float]) -> Step | None:
-        """The step that is due now; None when all phases are over. ``metrics`` holds the newest values."""
+        """The step that is due. None when all phases are over. ``metrics`` holds the newest values."""
         if self.between_cycles and self._is_over(counters, metrics):
             if self.index == len(self.phases) - 1:
-                return None  # and stay here: resumed with a longer budget, the last phase goes on
+                return None  # and stay here: a resume with a longer budget continues the last phase
             self.index += 1
             self.entered = False
             self.between_cycles = False
@@ -86,7 +86,7 @@ class Scheduler:
         return Step(StepKind.END_CYCLE, phase)
 
     def finish(self, step: Step, counters: Counters, updates: int = 0, epoch_calls: int = 0) -> None:
-        """The step is done. ``updates`` is what an update hook reported, ``epoch_calls`` what its epochs need."""
+        """The step is done. An update hook made ``updates`` updates, and its epochs need ``epoch_calls`` calls."""
         if step.kind is StepKind.ENTER:
             self._enter(step.phase, counters)
         elif step.kind is StepKind.END_CYCLE:
@@ -117,25 +117,25 @@ class Scheduler:
             self.progress = {key: HookProgress(**values) for key, values in state["progress"].items()}
 
     def forget_positions(self) -> None:
-        """Settings have changed since a checkpoint that does not say which they were: count all hooks from now on."""
+        """Count all hooks from now on: settings have changed since an older checkpoint that does not contain them."""
         if self._lacks_paces:
             self.progress = {}
 
     def _read_positions(self, saved: Mapping[str, Mapping[str, int]]) -> dict[str, HookProgress]:
-        """Older checkpoints number the hooks and do not say at which pace they ran: the one of now is assumed."""
+        """Read an older checkpoint, which numbers the hooks and lacks their paces. They are taken as unchanged."""
         keys = hook_keys(self.phase.hooks) if self.phase else []
         if len(keys) != len(saved):
             return {}
         return {
             key: HookProgress(
-                ran=bool(saved[place]["ran"]), cycle_updates=saved[place]["cycle_updates"],
-                rate_updates=saved[place]["phase_updates"], intervals=saved[place]["intervals"],
+                ran=bool(saved[number]["ran"]), cycle_updates=saved[number]["cycle_updates"],
+                rate_updates=saved[number]["phase_updates"], intervals=saved[number]["intervals"],
             )
-            for place, key in ((str(number), key) for number, key in enumerate(keys))
+            for number, key in ((str(index), key) for index, key in enumerate(keys))
         }  # fmt: skip
 
     def _match_hooks(self, phase: Phase, counters: Counters) -> None:
-        """After a load: hooks go on by their names, and whatever is new or changed counts from here on."""
+        """After a load: match hooks with saved progress by name. New or changed hooks count from now on."""
         saved, self.progress = self.progress, {}
         for key, hook in zip(hook_keys(phase.hooks), phase.hooks, strict=True):
             known, pace = saved.get(key), self._pace(hook)
@@ -149,7 +149,7 @@ class Scheduler:
                 known.change_pace(pace, counters)
             self.progress[key] = known
         if list(saved) != list(self.progress):
-            self.hook = 0  # what ran in this cycle is remembered
+            self.hook = 0  # hooks that already ran in this cycle are skipped
         self._is_loaded = self._lacks_paces = False
 
     def _enter(self, phase: Phase, counters: Counters) -> None:
@@ -178,21 +178,21 @@ class Scheduler:
         return kind is not StepKind.EVALUATE or not self._warms_up(counters)
 
     def _warms_up(self, counters: Counters) -> bool:
-        """Whether it is too early to evaluate; a phase that does not collect would wait for ever."""
+        """Whether it is too early to evaluate. Never in a phase that does not collect: it would wait for ever."""
         phase = self.phase
         can_wait = phase is not None and any(hook.name == "collect" for hook in phase.hooks)
         return can_wait and counters.env_steps < self.warmup_steps
 
     def _check_idle(self, phase: Phase) -> None:
-        """Refuse to go round for ever: all hooks wait for what none of them makes."""
+        """Refuse to loop for ever, when every hook waits for env steps or updates that no hook makes."""
         working = [key for key, hook in zip(self.progress, phase.hooks, strict=True) if _makes_something(hook)]
         can_change = phase.duration_cycles or any(hook.every_cycles for hook in phase.hooks)
         if can_change or any(self.progress[key].ran for key in working):
             return
         raise ConfigError(
-            f"The phase '{phase.name}' would never end: in a whole cycle nothing was collected or learnt, because its "
-            "hooks wait for each other.",
-            "Let a collect or an update run in every cycle: remove its every_steps, every_updates, train_ratio or "
+            f"The phase '{phase.name}' would never end: its hooks wait for each other, so a whole cycle passed without "
+            "a collect or an update.",
+            "Run a collect or an update in every cycle: remove its every_steps, every_updates, train_ratio or "
             "updates_per_step.",
         )
 
@@ -222,7 +222,7 @@ class Scheduler:
 
 
 def is_reached(until: Until, metrics: Mapping[str, float]) -> bool:
-    """Whether the newest value of the metric lies past the bound."""
+    """Whether the newest value of the metric has reached the bound."""
     value = metrics.get(until.metric)
     if value is None:
         return False
@@ -237,22 +237,18 @@ def _kind_of(hook: Hook) -> StepKind:
 
 
 def _makes_something(hook: Hook) -> bool:
-    """Whether others may wait for it."""
+    """Whether the hook advances a counter that other hooks may wait for."""
     return _kind_of(hook) in (StepKind.COLLECT, StepKind.UPDATE)
 
 
 def updates_per_step(hook: Hook, rows: int | None) -> float | None:
-    """Updates per env step of a hook that reads so many rows at once; None if it does not depend on env steps."""
-    if hook.epochs is not None and not rows:
+    """Updates per env step of a hook that reads ``rows`` rows per update. None if it does not depend on env steps."""
+    amount = "epochs" if hook.epochs is not None else "train_ratio" if hook.train_ratio is not None else ""
+    if amount and not rows and hook.updates_per_step is None:
         raise ConfigError(
-            f"epochs means nothing for the hook '{hook.name}': it reads whatever was collected.",
+            f"{amount} has no meaning for the hook '{hook.name}', which reads all collected rows at once.",
             f"Write '{hook.name}: {{}}' to run it once per cycle.",
         )
-    if hook.updates_per_step is not None or hook.train_ratio is None:
+    if hook.updates_per_step is not None or hook.train_ratio is None or not rows:
         return hook.updates_per_step
-    if not rows:
-        raise ConfigError(
-            f"train_ratio means nothing for the hook '{hook.name}': it reads whatever was collected.",
-            f"Write '{hook.name}: {{}}' to run it once per cycle.",
-        )
     return hook.train_ratio / rows

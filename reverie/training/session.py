@@ -1,4 +1,4 @@
-"""A run in memory: every part that has memory, listed once. What is not listed here is not saved."""
+"""A run in memory: every part that has state, listed once. What is not listed here is not saved."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from reverie.envs.config import EnvConfig
 from reverie.log.recorder import Recorder
 from reverie.policy import Policy
 from reverie.store.checkpoint import ADDED_LATER
-from reverie.training.collector import Collector, SeveralBuffers, TakesRows
+from reverie.training.collector import BufferGroup, Collector, RowSink
 from reverie.training.monitor import Monitor
 from reverie.training.scheduler import Scheduler
 
 
 @dataclass
 class Factories:
-    """How to make parts anew in the middle of a run; filled in by :mod:`reverie.build`."""
+    """How to make new parts in the middle of a run. Provided by :mod:`reverie.build`."""
 
     vector: Callable[[EnvConfig, str], Vector]
     algorithm: Callable[[], Algorithm]
@@ -52,7 +52,7 @@ class Session:
     env_stream: str = "collect"
 
     def parts(self) -> dict[str, Stateful]:
-        """Everything with memory, in the order in which it is loaded."""
+        """Everything that has state, in the order of loading."""
         buffers = {f"buffer_{name}": buffer for name, buffer in self.buffers.items()}
         return {
             "counters": self.counters, "streams": self.streams, "scheduler": self.scheduler,
@@ -72,11 +72,11 @@ class Session:
                 part.load_state(state[name])
 
     def enter(self, phase: Phase, previous: Phase | None) -> None:
-        """Set everything up for a phase: drop what the one before does not keep, apply overrides, start the envs."""
-        is_afresh = not self.collector.now
+        """Set everything up for a phase: drop what the previous one does not keep, apply overrides, start the envs."""
+        needs_restart = not self.collector.now
         if previous is not None:
-            is_afresh |= self._drop(previous)
-        if self._apply(phase) or is_afresh:
+            needs_restart |= self._drop(previous)
+        if self._apply(phase) or needs_restart:
             self.collector.restart()
         self._fill(phase)
         self._prepare(phase)
@@ -86,32 +86,32 @@ class Session:
         self.vector.close()
         self.recorder.close()
 
-    def target(self, names: Sequence[str]) -> TakesRows:
-        """Where a collect hook puts its rows."""
+    def target(self, names: Sequence[str]) -> RowSink:
+        """The buffer, or the group of buffers, of these names."""
         buffers = [self.buffers[name] for name in names]
-        return buffers[0] if len(buffers) == 1 else SeveralBuffers(buffers)
+        return buffers[0] if len(buffers) == 1 else BufferGroup(buffers)
 
     def usage(self, phase: Phase) -> dict[str, float]:
-        """Metrics of a phase's buffers: ``replay/<name>`` of its own, ``replay/<buffer>/<name>`` of others."""
+        """Metrics of a phase's buffers: ``replay/<name>`` for its main one, ``replay/<buffer>/<name>`` for others."""
         found = self.buffers[phase.buffer].metrics()
         for name in phase.buffers()[1:]:
             found |= {f"{name}/{key}": value for key, value in self.buffers[name].metrics().items()}
         return {f"replay/{key}": value for key, value in found.items()}
 
     def _fill(self, phase: Phase) -> None:
-        """Load stored data into buffers that have a source. The first update is already normalised by them."""
+        """Load stored data into buffers that have a source. Its statistics already normalise the first update."""
         for name in phase.buffers():
             fill = getattr(self.buffers[name], "fill", None)
             if fill is not None:
                 self.normaliser.learn_from(fill())
 
     def _prepare(self, phase: Phase) -> None:
-        """Show the buffers to an algorithm that wants to see the data before it learns from them."""
+        """Pass the buffers to an algorithm that reads the data before it learns from them."""
         if isinstance(self.algorithm, Prepares):
             self.algorithm.prepare({name: self.buffers[name] for name in phase.buffers()})
 
     def _drop(self, previous: Phase) -> bool:
-        """Forget what a phase does not pass on; whether new episodes have to begin."""
+        """Reset what a phase does not keep. Returns whether new episodes have to start."""
         kept = previous.keep
         if "algorithm" not in kept:
             self.algorithm = self.policy.algorithm = self.factories.algorithm()
@@ -120,23 +120,23 @@ class Session:
         if "buffer" not in kept:
             for name in previous.buffers():
                 self.buffers[name].clear()
-        # A new algorithm cannot go on in mid-episode: it has no carry from before.
+        # A new algorithm has no carry, so it cannot continue in the middle of an episode.
         return not {"algorithm", "episodes"} <= set(kept)
 
     def _apply(self, phase: Phase) -> bool:
-        """Put the phase's config and controller in place; whether the envs were made anew."""
+        """Apply the phase's config and controller. Returns whether the envs were replaced."""
         config = self.factories.phase_config(phase)
         self.algorithm.config = config.algorithm
         self.scheduler.update_rows = {name: read.rows for name, read in self.algorithm.reads.items()}
         self.collector.use_controller(self.factories.controller(phase.controller) if phase.controller else None)
         if config.env == self.env_config:
             return False
-        # A stream of its own, so that no episode of another phase is played again.
+        # A separate random stream, so that the episodes of another phase are not repeated.
         self._replace_vector(config.env, f"collect/{self.scheduler.index}")
         return True
 
     def _return_to_phase(self) -> None:
-        """Set up the phase that was entered last, with the envs (and their stream) of the last change before it."""
+        """Set up the phase that was entered last, with the envs and the random stream that it uses."""
         entered = self.scheduler.phases[: self.scheduler.index + self.scheduler.entered]
         env, stream = self.config.env, "collect"
         for index, phase in enumerate(entered):

@@ -1,7 +1,7 @@
-"""Losses on data that were kept from training.
+"""Losses on held-out data.
 
-Like an evaluation it draws from (run seed, "validate", env steps, updates) and leaves nothing behind but its metrics,
-so there is no state to save.
+Like evaluation, validation draws from (run seed, "validate", env steps, updates) and changes nothing but metrics, so it
+has no state to save.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from reverie.training.session import Session
 
 
 def held_out_means(session: Session, phase: Phase, batches: int) -> dict[str, float]:
-    """What the algorithm's ``held_out_metrics`` says of each of the phase's hooks, averaged over batches."""
+    """The algorithm's ``held_out_metrics`` of each hook in the phase, averaged over ``batches`` batches."""
     held_out = getattr(session.buffers[phase.buffer], "holdout", None)
-    judge = getattr(session.algorithm, "held_out_metrics", None)
-    if held_out is None or judge is None:
+    measure = getattr(session.algorithm, "held_out_metrics", None)
+    if held_out is None or measure is None:
         raise TrainingError(
-            "validate needs held-out data, and an algorithm with held_out_metrics.",
+            "validate needs held-out data and an algorithm with held_out_metrics.",
             "Set the buffer's holdout=0.1, or remove the hook.",
         )
     clock = session.counters.clock()
@@ -29,7 +29,7 @@ def held_out_means(session: Session, phase: Phase, batches: int) -> dict[str, fl
     for hook in (hook.name for hook in phase.hooks if hook.name in session.algorithm.reads):
         for _ in range(batches):
             batch = held_out.sample(session.algorithm.reads[hook], session.collector.now, rng)
-            judged = judge(hook, session.normaliser.normalise_batch(batch), clock, rng)
-            for name, value in judged.items():
+            metrics = measure(hook, session.normaliser.normalise_batch(batch), clock, rng)
+            for name, value in metrics.items():
                 values.setdefault(f"{hook}/{name}", []).append(float(value))
     return {name: float(np.mean(found)) for name, found in values.items()}

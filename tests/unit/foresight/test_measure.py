@@ -149,6 +149,6 @@ def test_a_look_can_be_switched_off_and_stopped() -> None:
     with started(config) as run:
         run.session.algorithm.foresee = foresee_nothing  # type: ignore[attr-defined]
         off = EvaluateConfig.model_validate({"foresight": {"enabled": False}})
-        assert Evaluator(off, 0, run.evaluator.make_vector).look(run.session.policy, Clock()) is None
+        assert Evaluator(off, 0, run.evaluator.make_vector).measure_foresight(run.session.policy, Clock()) is None
         with pytest.raises(EvaluationStopped):
-            run.evaluator.look(run.session.policy, Clock(), lambda: True)
+            run.evaluator.measure_foresight(run.session.policy, Clock(), lambda: True)

@@ -70,7 +70,7 @@ def test_a_stop_within_an_epoch_changes_nothing(updates: int) -> None:
 
 def test_epochs_need_a_read_of_a_fixed_size() -> None:
     with (
-        pytest.raises(ConfigError, match="epochs means nothing for the hook 'update_fitness'"),
+        pytest.raises(ConfigError, match="epochs has no meaning for the hook 'update_fitness'"),
         started(config(phase(COLLECT, {"update_fitness": {"epochs": 2, "buffer": "fitness"}}))),
     ):
         pass

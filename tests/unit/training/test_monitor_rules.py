@@ -161,7 +161,7 @@ def machine_alerts(rule: Any, lines: list[dict[str, Any]]) -> list[str]:
     listener = Listener()
     recorder = Recorder(Counters(), 1, [listener])
     for line in lines:
-        rule.judge(line, recorder)
+        rule.check(line, recorder)
     assert "alerts" not in listener.records, "what the machine does is not reproducible"
     return [alert["message"] for alert in listener.records.get("machine_alerts", [])]
 
