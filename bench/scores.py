@@ -37,13 +37,12 @@ FIRST_PULLS = 100
 NOTES = "\n## Notes\n"
 HEADER = """# Scores
 
-Mean return of the best policy of each seed over 100 evaluation episodes on starting states that training never
-evaluated on. One thread per run on a shared machine, so minutes are only rough. The commit is the one whose package was
-trained. Made by `make bench ARGS=scores`; name specs to renew single rows (`ARGS="scores Taxi-v4:qlearning"`).
-The curves of all seeds are on the pages of the algorithms. An env step is one action of the agent; frames are env steps
-times the action repeat.
+Mean return of each seed's best policy over 100 evaluation episodes, on initial states that training never evaluated
+on. One thread per run on a shared machine, so minutes are rough. The commit is that of the trained package. Made by
+`make bench ARGS=scores`; name specs to renew single rows (`ARGS="scores Taxi-v4:qlearning"`). The algorithms' pages
+have the curves of all seeds. An env step is one action of the agent; frames are env steps times the action repeat.
 
-For bandits the score is another: R2 of a straight line through the regret against the logarithm of the pulls.
+Bandits have another score: R2 of a straight line through the regret over the logarithm of the pulls.
 
 | spec | seeds | env steps | frames | score per seed | mean | to reach | wall minutes per run | commit |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -205,11 +204,17 @@ def read_page(page: str) -> tuple[dict[str, str], str]:
     return {word: line for line, word in first_words.items() if word in TASKS}, notes
 
 
+def cell(row: str, column: str) -> str:
+    """A cell of a table row, by the name of its column in the header."""
+    columns = next(line for line in HEADER.splitlines() if line.startswith("| spec")).split(" | ")
+    return row.split("|")[1:][columns.index(column)].strip()
+
+
 def make_page(rows: dict[str, str], notes: str) -> str:
     known = [spec for spec in TASKS if spec in rows]
-    missed = [spec for spec in known if float(rows[spec].split("|")[5]) < TASKS[spec].goal]
+    missed = [spec for spec in known if float(cell(rows[spec], "mean")) < TASKS[spec].goal]
     absent = [spec for spec in TASKS if spec not in rows]
-    partial = [spec for spec in known if int(rows[spec].split("|")[2].split("-")[1]) < TASKS[spec].seeds]
+    partial = [spec for spec in known if int(cell(rows[spec], "seeds").split("-")[1]) < TASKS[spec].seeds]
     lines = [
         "\n## Missed\n",
         f"Below what must be reached: {', '.join(missed) or 'none'}.",

@@ -26,9 +26,8 @@ HEAD = """| task | seeds | env steps | frames | score per seed | mean | to reach
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 ABOUT = """
-Dreamer, best policy of each seed over 100 episodes as above. An env step is one action; frames are env steps times the
-action repeat, which is what published curves count. Core-hours are CPU time of the training process. "Official" is what
-DreamerV3's own score files have there (lowest and highest seed).
+Dreamer, each seed's best policy over 100 episodes as above. Published curves count frames. Core-hours are the CPU time
+of the training process. "Official" is the score in DreamerV3's own score files (lowest and highest seed).
 """
 
 
@@ -156,7 +155,7 @@ def make_section(records: Sequence[Record]) -> str:
         else:
             absent.append(name)
     waiting = f"\nNo run yet: {', '.join(absent)}.\n" if absent else ""
-    parts = [TITLE, ABOUT, table(shown), "\n### Not yet shown\n\nFewer seeds than wanted, or seeds that values ",
+    parts = [TITLE, ABOUT, table(shown), "\n### Not yet shown\n\nFewer seeds than wanted, or seeds that settings ",
              "may have been chosen on (with an asterisk).\n", table(early), waiting]  # fmt: skip
     return "".join(parts)
 

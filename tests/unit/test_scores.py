@@ -41,6 +41,15 @@ def test_a_page_keeps_other_rows_and_notes_and_names_what_is_missed() -> None:
     assert scores.read_page(page)[0].keys() == {"Taxi-v4:qlearning", UCB}
 
 
+def test_the_mean_of_all_seeds_decides_whether_a_goal_is_missed() -> None:
+    def page(*returns: float) -> str:
+        results = [result(seed, score) for seed, score in enumerate(returns, 1)]
+        return scores.make_page({"Taxi-v4:qlearning": scores.make_row("Taxi-v4:qlearning", results)}, "")
+
+    assert "Below what must be reached: none.\n" in page(7.0, 8.0, 8.0)
+    assert "Below what must be reached: Taxi-v4:qlearning.\n" in page(7.0, 7.0, 8.0)
+
+
 def test_only_the_same_package_without_changes_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "RESULTS", tmp_path / "results.jsonl")
     assert scores.remembered("Taxi-v4:qlearning", 1, "tree") is None
