@@ -27,6 +27,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.reads import Read
 from reverie.core.rng import Streams, make_generator
 from reverie.core.specs import Specs
+from reverie.core.traits import algorithm_traits, buffer_traits, check_actions
 from reverie.core.types import State
 from reverie.data.memory_forecast import ExpectedRows, forecast_buffer, known_extras
 from reverie.data.normaliser import Normaliser
@@ -128,7 +129,7 @@ def check_reads(config: RunConfig, reads: Mapping[str, Read]) -> None:
 
 def _check_serves(config: RunConfig, buffer: str, hook: str, read: Read) -> None:
     kind = config.buffers[buffer].kind
-    is_on_policy = registry.declares("algorithm", config.algorithm.kind, "is_on_policy")
+    is_on_policy = algorithm_traits(config.algorithm.kind).on_policy
     if _serves(kind, read, is_on_policy):
         return
     able = " or ".join(other for other in registry.kinds("buffer") if _serves(other, read, is_on_policy))
@@ -138,15 +139,14 @@ def _check_serves(config: RunConfig, buffer: str, hook: str, read: Read) -> None
         why = "it is on-policy, and that also serves rows of older policies"
     raise ConfigError(
         f"{config.algorithm.kind} cannot learn from buffers.{buffer}.kind={kind}: {why}.",
-        f"{fix}, or name the read in `serves` of {kind}." if "." in kind else f"{fix}.",
+        f"{fix}, or name the read in the traits of {kind}." if "." in kind else f"{fix}.",
     )
 
 
 def _serves(kind: str, read: Read, is_on_policy: bool) -> bool:
-    """Whether a buffer answers such a read. A buffer that does not say which reads it serves may answer any."""
-    if is_on_policy and registry.declares("buffer", kind, "serves_again"):
-        return False
-    return isinstance(read, getattr(registry.load("buffer", kind), "serves", Read))
+    """Whether a buffer answers such a read of an algorithm."""
+    traits = buffer_traits(kind)
+    return isinstance(read, traits.serves) and not (is_on_policy and traits.replays)
 
 
 def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:
@@ -232,8 +232,9 @@ def build_policy(config: RunConfig, algorithm: State, normaliser: State) -> Poli
 
 def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams) -> Algorithm:
     kind = config.algorithm.kind
+    check_actions(kind, specs.action)
     algorithm: Algorithm = registry.load("algorithm", kind)(config.algorithm, specs, streams["initial weights"])
-    unread = [hook for hook in registry.load("algorithm", kind).hooks if hook not in getattr(algorithm, "reads", {})]
+    unread = [hook for hook in algorithm.traits.hooks if hook not in getattr(algorithm, "reads", {})]
     if unread:
         raise ConfigError(
             f"The algorithm '{kind}' does not say what its hook {' and '.join(unread)} reads.",

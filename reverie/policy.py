@@ -39,10 +39,10 @@ class Policy:
     ) -> tuple[Array, Carry, Row]:
         """Actions, the next carry and extras for raw rows (with ``previous_action``).
 
-        ``Mode.OBSERVE`` reaches only algorithms that declare ``observes = True``. Others get COLLECT: they draw the
-        same numbers as ever, and the action is ignored all the same.
+        ``Mode.OBSERVE`` reaches only algorithms with the trait ``observes``. Others get COLLECT: the
+        controller's action replaces theirs.
         """
-        if mode is Mode.OBSERVE and not getattr(self.algorithm, "observes", False):
+        if mode is Mode.OBSERVE and not self.algorithm.traits.observes:
             mode = Mode.COLLECT
         return self.algorithm.act(self.normaliser.normalise_observation(now), carry, clock, rng, mode)
 

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from reverie.core.config import ComponentConfig
+from reverie.core.contracts import Traits
 from reverie.core.reads import Episodes, Read, Rollout, Window
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack
@@ -36,16 +37,16 @@ class CheckingAlgorithm:
         updates_per_call: int = Field(1, ge=1)
         """How many updates each hook reports."""
 
-    hooks = ("update", "update_episodes", "update_windows")
-    uses_priorities = True
-    observes = True
+    traits = Traits(
+        hooks=("update", "update_episodes", "update_windows"), actions=("discrete",), priorities=True, observes=True
+    )
 
     def __init__(self, config: Config, specs: Specs, rng: np.random.Generator) -> None:
         assert specs.action.kind == "discrete", "the checking agent needs discrete actions"
         self.config = config
         self.num_actions = specs.action.classes[0]
         self.acts = 0
-        self.calls = dict.fromkeys(self.hooks, 0)
+        self.calls = dict.fromkeys(self.traits.hooks, 0)
 
     @property
     def reads(self) -> Mapping[str, Read]:

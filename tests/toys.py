@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from reverie.core.config import ComponentConfig
+from reverie.core.contracts import Traits
 from reverie.core.reads import Read, Rollout, Transitions
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
@@ -26,8 +27,7 @@ class ToyPlanner:
         kind: str = "tests.toys.ToyPlanner"
         """This class."""
 
-    hooks: tuple[str, ...] = ("update",)
-    observes = True
+    traits = Traits(observes=True)
 
     def __init__(self, config: Config, specs: Specs, rng: np.random.Generator) -> None:
         self.config: Any = config
@@ -80,7 +80,7 @@ class ToyTwoBuffers(ToyPlanner):
         rate: Rate = constant(1.0)
         """Only reported, to see schedules at work."""
 
-    hooks = ("update_dynamics", "update_fitness")
+    traits = Traits(hooks=("update_dynamics", "update_fitness"), observes=True)
 
     def __init__(self, config: Config, specs: Specs, rng: np.random.Generator) -> None:
         super().__init__(config, specs, rng)  # type: ignore[arg-type]

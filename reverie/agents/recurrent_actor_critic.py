@@ -16,8 +16,8 @@ from torch import Tensor
 
 from reverie import backend
 from reverie.agents.actor_critic import ActorCritic
-from reverie.core import registry
 from reverie.core.config import ComponentConfig
+from reverie.core.traits import is_recurrent
 from reverie.core.types import CARRY, Array, Carry, Row, observation_keys
 from reverie.nets.distributions import Distribution
 from reverie.nets.layers import TRUNK_GAIN, orthogonal_init
@@ -25,7 +25,7 @@ from reverie.nets.layers import TRUNK_GAIN, orthogonal_init
 
 def make_actor_critic(network: ComponentConfig, *arguments: Any, **settings: Any) -> ActorCritic:
     """The actor-critic that fits the trunk."""
-    has_memory = registry.declares("network", network.kind, "has_memory")
+    has_memory = is_recurrent(network.kind)
     return (MemoryActorCritic if has_memory else ActorCritic)(network, *arguments, **settings)
 
 

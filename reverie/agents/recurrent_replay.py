@@ -18,9 +18,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from reverie import backend
-from reverie.core import registry
 from reverie.core.config import ComponentConfig, Config
 from reverie.core.reads import Read, Transitions, Window
+from reverie.core.traits import is_recurrent
 from reverie.core.types import Array, Batch, Carry, Row, observation_keys
 from reverie.functional.steps import Steps, n_step_transitions, window_transitions
 from reverie.nets.encoders import Observations
@@ -47,7 +47,7 @@ class SequenceConfig(Config):
 
 
 def has_memory(network: ComponentConfig | None) -> bool:
-    return network is not None and registry.declares("network", network.kind, "has_memory")
+    return network is not None and is_recurrent(network.kind)
 
 
 def check_targets(sequence: SequenceConfig, network: ComponentConfig | None, n_step: int) -> None:

@@ -28,10 +28,10 @@ from reverie.agents.recurrent_replay import (
 )  # fmt: skip
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
-from reverie.core.errors import ConfigError
+from reverie.core.contracts import Traits
 from reverie.core.reads import Read
 from reverie.core.schedule import Rate, Share, constant
-from reverie.core.specs import Specs, algorithms_for
+from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack
 from reverie.functional.gradients import huber_gradient
 from reverie.functional.steps import Steps
@@ -152,16 +152,9 @@ class DQN:
     """An agent for discrete actions."""
 
     Config = DQNConfig
-    hooks = ("update",)
-    uses_memory = True
-    uses_priorities = True
-    uses_microbatches = True
+    traits = Traits(actions=("discrete",), recurrent=True, priorities=True, microbatches=True)
 
     def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator) -> None:
-        if specs.action.kind != "discrete":
-            raise ConfigError(
-                f"DQN needs discrete actions; this env has {specs.action.kind} ones.", algorithms_for(specs.action)
-            )
         self.config = config
         self.specs = specs
         self.replay = make_replay(config.network, config.sequence)

@@ -27,6 +27,7 @@ from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_inspect import DreamerInspection
 from reverie.algos.dreamer_state import STORED_LATENTS, check_stored_latents, with_current_names
 from reverie.core import registry
+from reverie.core.contracts import Traits
 from reverie.core.reads import Read, Window
 from reverie.core.specs import Specs
 from reverie.core.types import Batch, Clock, State, Update, is_last
@@ -54,10 +55,10 @@ class Dreamer(DreamerAgent, DreamerInspection):
     """For all observations, and for discrete, multi-discrete, bounded continuous and mixed actions."""
 
     Config = DreamerConfig
-    hooks = ("update", "update_world_model", "update_controller")
-    uses_microbatches = True
-    uses_priorities = True
-    uses_bfloat16 = True
+    traits = Traits(
+        hooks=("update", "update_world_model", "update_controller"), unbounded_actions=False, microbatches=True,
+        priorities=True, bfloat16=True,
+    )  # fmt: skip
 
     def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
         super().__init__(config, specs, rng)
@@ -76,7 +77,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
 
     @property
     def reads(self) -> dict[str, Read]:
-        return dict.fromkeys(self.hooks, Window(self.config.batch_size, self.config.batch_length, context=1))
+        return dict.fromkeys(self.traits.hooks, Window(self.config.batch_size, self.config.batch_length, context=1))
 
     # ---------------------------------------------------------------- updates
 

@@ -12,7 +12,6 @@ from reverie.algos.dreamer_batch import ImaginationNoise, latent_noise
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_state import with_current_names
 from reverie.core import registry
-from reverie.core.errors import ConfigError
 from reverie.core.specs import Specs
 from reverie.core.types import NOTE, Array, Carry, Clock, Mode, Row, State, observation_keys, random_array
 from reverie.models.latent import Decision, Latent, Policy
@@ -27,7 +26,6 @@ class DreamerAgent:
     """World model, actor and critic, and how they act."""
 
     def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
-        _check_actions(specs)
         self.config = config
         self.specs = specs
         with backend.seeded(rng):
@@ -116,11 +114,3 @@ class DreamerAgent:
     def load_policy_state(self, state: State) -> None:
         backend.load_module_state(self.model, with_current_names(state["model"]))
         backend.load_module_state(self.actor, state["actor"])
-
-
-def _check_actions(specs: Specs) -> None:
-    if any(part.kind == "continuous" and not part.is_scaled for part in specs.action.parts or (specs.action,)):
-        raise ConfigError(
-            "Dreamer needs bounded actions; this env's bounds are infinite.",
-            "Wrap the env with gymnasium.wrappers.RescaleAction, or try ppo.",
-        )

@@ -24,6 +24,7 @@ from reverie.agents.actor_critic import ActorCriticMemory, NumpyActorCritic
 from reverie.agents.recurrent_actor_critic import make_actor_critic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
+from reverie.core.contracts import Traits
 from reverie.core.reads import Read, Rollout
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
@@ -115,10 +116,10 @@ class PPO(ActorCriticMemory):
     """An agent for every observation and action kind of :mod:`reverie.core.specs`."""
 
     Config = PPOConfig
-    hooks = ("update",)
-    uses_memory = True
-    is_on_policy = True
-    uses_microbatches = True
+    traits = Traits(
+        actions=("discrete", "continuous", "multi_discrete", "multi_binary"), on_policy=True, recurrent=True,
+        microbatches=True,
+    )  # fmt: skip
 
     def __init__(self, config: PPOConfig, specs: Specs, rng: np.random.Generator) -> None:
         self.config = config

@@ -14,10 +14,11 @@ from pydantic import Field
 from reverie.agents.exploration import EpsilonGreedy
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
+from reverie.core.contracts import Traits
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Rollout
 from reverie.core.schedule import Schedule, Share, constant
-from reverie.core.specs import Specs, algorithms_for
+from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, observation_keys
 from reverie.data.rows import transitions
 
@@ -46,7 +47,7 @@ class QLearning:
     """An agent with a table."""
 
     Config = QLearningConfig
-    hooks = ("update",)
+    traits = Traits(actions=("discrete",))
 
     def __init__(self, config: QLearningConfig, specs: Specs, rng: np.random.Generator) -> None:
         self.config = config
@@ -174,12 +175,7 @@ def _check_chances(targets: Array) -> None:
 def _table_sizes(specs: Specs) -> tuple[int, ...]:
     sizes = tuple(size for spec in specs.observations.values() for size in spec.classes)
     if any(spec.kind != "discrete" for spec in specs.observations.values()):
-        raise ConfigError(
-            "A table needs discrete observations; this env shows numbers or images.", algorithms_for(specs.action)
-        )
-    if specs.action.kind != "discrete":
-        fix = algorithms_for(specs.action)
-        raise ConfigError(f"A table needs discrete actions, not {specs.action.kind} ones.", fix)
+        raise ConfigError("A table needs discrete observations; this env shows numbers or images.", "Try dqn or ppo.")
     if np.prod(sizes, dtype=float) > MAX_STATES:
         raise ConfigError(f"A table of {np.prod(sizes, dtype=float):.0e} states does not fit.", "Try dqn or ppo.")
     return sizes

@@ -22,10 +22,10 @@ from reverie.agents.recurrent_replay import SequenceConfig, check_targets, initi
 from reverie.agents.soft_actor_critic import LOG_STD, Actor, Critics, NumpyNetworks, has_numpy_form
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
-from reverie.core.errors import ConfigError
+from reverie.core.contracts import Traits
 from reverie.core.reads import Read
 from reverie.core.schedule import Rate, constant
-from reverie.core.specs import ObservationSpec, Specs, algorithms_for
+from reverie.core.specs import ObservationSpec, Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack, random_array
 from reverie.functional.steps import Steps
 from reverie.nets.images import random_shift
@@ -115,13 +115,11 @@ class SAC:
     """An agent for continuous and discrete actions."""
 
     Config = SACConfig
-    hooks = ("update",)
-    uses_memory = True
-    uses_microbatches = True
-    uses_priorities = True
+    traits = Traits(
+        actions=("continuous", "discrete"), unbounded_actions=False, recurrent=True, priorities=True, microbatches=True
+    )
 
     def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator) -> None:
-        _check_actions(specs)
         self.config = config
         self.specs = specs
         self.discrete = specs.action.kind == "discrete"
@@ -346,13 +344,3 @@ class SAC:
             backend.load_module_state(module, state[name])
         self.critic_optimizer.load_state(state["critic_optimizer"])
         self.actor_optimizer.load_state(state["actor_optimizer"])
-
-
-def _check_actions(specs: Specs) -> None:
-    if specs.action.kind not in ("continuous", "discrete"):
-        raise ConfigError(f"SAC has no form for {specs.action.kind} actions.", algorithms_for(specs.action))
-    if specs.action.kind == "continuous" and not specs.action.is_scaled:
-        raise ConfigError(
-            "SAC needs bounded actions; this env's bounds are infinite.",
-            "Wrap the env with gymnasium.wrappers.RescaleAction, or try ppo.",
-        )

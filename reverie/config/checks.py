@@ -19,7 +19,9 @@ from reverie.config.schema import RunConfig
 from reverie.config.tree import leaves
 from reverie.config.validate import Problem, ProblemsError, source_of
 from reverie.core import registry
+from reverie.core.contracts import HasHeldOutLoss
 from reverie.core.errors import ConfigError, nearest
+from reverie.core.traits import algorithm_traits, algorithms_with, is_recurrent
 from reverie.core.wording import count
 
 DURATIONS = ("duration_steps", "duration_updates", "duration_cycles")
@@ -82,7 +84,7 @@ def _places(phases: tuple[Phase, ...]) -> list[_Place]:
 
 
 def _check_phases(config: RunConfig) -> Findings:
-    offered = tuple(registry.load("algorithm", config.algorithm.kind).hooks)
+    offered = algorithm_traits(config.algorithm.kind).hooks
     for place in _places(config.phases):
         if place.phase.phases:
             yield from _check_loop(place)
@@ -179,7 +181,7 @@ def _check_until(place: _Place) -> Findings:
 
 def _check_own_actions(config: RunConfig) -> Findings:
     """What learns only from its own actions must not be given those of a controller."""
-    if not registry.declares("algorithm", config.algorithm.kind, "is_on_policy"):
+    if not algorithm_traits(config.algorithm.kind).on_policy:
         return
     filled: dict[str, tuple[str, Phase]] = {}
     for key, phase in by_buffer(config.phases):
@@ -204,13 +206,13 @@ def _check_holdout(config: RunConfig) -> Findings:
         if getattr(buffer, "holdout", 0) and not getattr(buffer, "source", None):
             what, fix = "only episodes of a source can be held out", f"Set buffers.{name}.source=DIR, or holdout=0."
             yield f"buffers.{name}.holdout", what, fix
-    has_judge = hasattr(registry.load("algorithm", config.algorithm.kind), "held_out_metrics")
+    has_losses = isinstance(registry.load("algorithm", config.algorithm.kind), HasHeldOutLoss)
     for place in _places(config.phases):
         if not has_hook(place.phase, "validate"):
             continue
         key = next(key for key, hook in place.hooks() if hook.name == "validate")
         name = place.phase.buffer
-        if not has_judge:
+        if not has_losses:
             yield key, f"{config.algorithm.kind} has no losses for held-out data", "Remove the hook."
         elif not getattr(config.buffers.get(name), "holdout", 0):
             yield key, f"buffer '{name}' holds nothing out", f"Set buffers.{name}.holdout=0.1, or remove the hook."
@@ -238,9 +240,9 @@ def _check_early_stop(config: RunConfig) -> Findings:
 
 def _check_priorities(config: RunConfig) -> Findings:
     """Priorities that nobody writes would silently be uniform sampling."""
-    if registry.declares("algorithm", config.algorithm.kind, "uses_priorities"):
+    if algorithm_traits(config.algorithm.kind).priorities:
         return
-    able = registry.kinds_with("algorithm", "uses_priorities")
+    able = algorithms_with("priorities")
     for name, buffer in config.buffers.items():
         if any(key[-1] == "kind" and value == "prioritised" for key, value in leaves(buffer.model_dump(mode="json"))):
             what = f"{config.algorithm.kind} reports no priorities, so a prioritised sampler has nothing to go by"
@@ -250,13 +252,13 @@ def _check_priorities(config: RunConfig) -> Findings:
 def _check_memory(config: RunConfig) -> Findings:
     """Networks with memory need rows in their order, and an agent that knows what they remembered before."""
     for path, network in networks_of(config.algorithm):
-        if not registry.declares("network", network.kind, "has_memory"):
+        if not is_recurrent(network.kind):
             continue
         key = ".".join(("algorithm", *path, "kind"))
         if len(path) > 1:
             yield key, f"a network with memory ({network.kind}) cannot be the encoder of another", "Set mlp, or a CNN."
-        elif not registry.declares("algorithm", config.algorithm.kind, "uses_memory"):
-            able = registry.kinds_with("algorithm", "uses_memory")
+        elif not algorithm_traits(config.algorithm.kind).recurrent:
+            able = algorithms_with("recurrent")
             fix = f"Set algorithm.network.kind=auto. Memory works with: {', '.join(able)}."
             yield key, f"{config.algorithm.kind} cannot learn with a network that has memory ({network.kind})", fix
         else:
@@ -278,8 +280,8 @@ def _check_windows(config: RunConfig) -> Findings:
 def _check_precision(config: RunConfig) -> Findings:
     """A precision that nobody computes in would be a setting that does nothing."""
     kind = config.algorithm.kind
-    if config.backend.precision != "bfloat16" or registry.declares("algorithm", kind, "uses_bfloat16"):
+    if config.backend.precision != "bfloat16" or algorithm_traits(kind).bfloat16:
         return
-    able = registry.kinds_with("algorithm", "uses_bfloat16")
+    able = algorithms_with("bfloat16")
     fix = f"Set backend.precision=auto. bfloat16 works with: {', '.join(able)}."
     yield "backend.precision", f"{kind} computes in float32 alone", fix

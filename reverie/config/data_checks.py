@@ -10,7 +10,7 @@ from reverie.config.path_names import hook_keys, phase_keys
 from reverie.config.phases import Hook, Phase
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Path
-from reverie.core import registry
+from reverie.core.traits import algorithm_traits
 
 
 def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None] | None = None) -> Findings:
@@ -22,7 +22,7 @@ def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None]
     findings: dict[str, tuple[str, str]] = {}
     least = {name: inf if getattr(buffer, "source", None) else 0.0 for name, buffer in config.buffers.items()}
     filling: dict[str, str] = {}
-    offered = registry.load("algorithm", config.algorithm.kind).hooks
+    offered = algorithm_traits(config.algorithm.kind).hooks
     for key, phase in by_buffer(config.phases):
         if phase.buffer not in config.buffers:
             continue

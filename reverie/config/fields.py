@@ -19,6 +19,7 @@ from reverie.config.tree import Path, Tree
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.core.errors import ConfigError
+from reverie.core.traits import check_algorithm
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,6 @@ class Shape:
 
 
 LEAF = Shape("leaf")
-ALGORITHM_METHODS = ("initial_carry", "act", "state", "load_state", "policy_state", "load_policy_state")
 
 
 def shape_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> Shape:
@@ -80,27 +80,8 @@ def component_config(group: str, kind: str) -> type[ComponentConfig]:
             "Give it a nested 'class Config(ComponentConfig)' with its settings.",
         )
     if group == "algorithm":
-        check_algorithm(found, kind)
+        check_algorithm(kind)
     return config
-
-
-def check_algorithm(found: Any, kind: str) -> None:
-    """Refuse a class that cannot act, learn or be saved; what it reads is known when it is made."""
-    missing = [name for name in ("hooks", *ALGORITHM_METHODS) if not hasattr(found, name)]
-    if missing:
-        raise ConfigError(
-            f"The algorithm '{kind}' has no {' and no '.join(missing)}.",
-            "Add hooks = ('update',) with a method update(self, batch, clock, rng), and the methods "
-            f"{', '.join(ALGORITHM_METHODS)}; or derive it from one of ours, such as reverie.algos.ppo.PPO.",
-        )
-    hooks = found.hooks
-    if isinstance(hooks, str) or not all(isinstance(hook, str) for hook in hooks):
-        raise ConfigError(f"hooks of the algorithm '{kind}' must be names.", "Write hooks = ('update',).")
-    if unknown := [hook for hook in hooks if not callable(getattr(found, hook, None))]:
-        raise ConfigError(
-            f"The algorithm '{kind}' has no method for its hook {' and '.join(unknown)}.",
-            f"Add def {unknown[0]}(self, batch, clock, rng), which learns and returns an Update.",
-        )
 
 
 def fill_defaults(tree: Tree) -> Tree:

@@ -18,9 +18,11 @@ from reverie.config.schema import RunConfig
 from reverie.config.tree import Tree, leaves, put
 from reverie.config.validate import load_config, load_part
 from reverie.core import registry
+from reverie.core.contracts import KeepsObservations
 from reverie.core.counters import Budget
 from reverie.core.errors import ConfigError
 from reverie.core.schedule import LINEAR, expand_linear
+from reverie.core.traits import algorithm_traits
 from reverie.envs.config import EnvConfig
 
 LOG_LINES = 200
@@ -60,7 +62,7 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
 def _best_precision(tree: Tree) -> str:
     """bfloat16 where the algorithm can use it and the device has it."""
     device, kind = tree["backend"]["device"], tree["algorithm"]["kind"]
-    if device == "cpu" or not registry.declares("algorithm", kind, "uses_bfloat16"):
+    if device == "cpu" or not algorithm_traits(kind).bfloat16:
         return "float32"
     from reverie.backend import best_precision
 
@@ -114,7 +116,8 @@ def _share(budget: int) -> int:
 def _frames_of_stacks(config: RunConfig) -> int:
     """Of how many frames observations are stacks for sure when they reach a buffer; normalised ones are no longer."""
     kinds = {wrapper.kind for wrapper in config.env.wrappers}
-    keeping = {kind for kind in kinds if registry.declares("wrapper", kind, "keeps_observations")}
+    wrappers = {kind: registry.load("wrapper", kind) for kind in kinds}
+    keeping = {k for k, found in wrappers.items() if isinstance(found, KeepsObservations) and found.keeps_observations}
     last = next((wrapper for wrapper in reversed(config.env.wrappers) if wrapper.kind not in keeping), None)
     is_stack = last is not None and last.kind == "frame_stack" and config.normaliser.observation == "off"
     return int(getattr(last, "frames", 1)) if is_stack else 1

@@ -1,20 +1,56 @@
-"""What the parts promise each other. Nothing here is inherited for behaviour, except a few defaults."""
+"""What the parts of a run promise each other: protocols and declared traits, no behaviour."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from reverie.core.reads import Read
-from reverie.core.specs import Specs
+from reverie.core.specs import ACTION_KINDS, ActionKind, Specs
 from reverie.core.types import Array, Batch, Block, Carry, Clock, Mode, Row, State, WriteBack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What an algorithm needs and can do. Declared on its class: ``traits = Traits(...)``."""
+
+    hooks: tuple[str, ...] = ("update",)
+    """Names of its update methods, ``update`` or ``update_<word>``, which phases call."""
+    actions: tuple[ActionKind, ...] = ACTION_KINDS
+    """Kinds of actions that it can choose."""
+    unbounded_actions: bool = True
+    """Whether continuous actions may lack finite bounds."""
+    on_policy: bool = False
+    """Learns only from actions of its current policy: not from a phase's controller, nor from replay."""
+    recurrent: bool = False
+    """Can train networks with a hidden state."""
+    microbatches: bool = False
+    """Can split a batch to save memory (``backend.microbatches``)."""
+    priorities: bool = False
+    """Its updates write priorities back, which a prioritised sampler needs."""
+    bfloat16: bool = False
+    """Can compute in bfloat16 (``backend.precision``)."""
+    observes: bool = False
+    """Its ``act`` knows ``Mode.OBSERVE``: it updates the carry, returns the extras and skips planning. Other algorithms
+    get ``Mode.COLLECT`` where a controller chooses the actions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferTraits:
+    """What a buffer can do. Declared on its class: ``traits = BufferTraits(...)``."""
+
+    serves: tuple[type[Read], ...] = (Read,)
+    """The kinds of reads that it answers."""
+    replays: bool = False
+    """Serves rows more than once, so also rows of older policies, which on-policy algorithms cannot use."""
 
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Has memory: what ``state`` returns, given to ``load_state`` of a fresh one, continues bit for bit."""
+    """Continues bit for bit when a fresh copy gets ``state()`` through ``load_state``."""
 
     def state(self) -> State: ...
 
@@ -24,25 +60,17 @@ class Stateful(Protocol):
 class Algorithm(Stateful, Protocol):
     """An agent and how it learns. Built as ``Algorithm(config, specs, rng)``.
 
-    * ``reads`` maps each hook (``update`` or ``update_<word>``) to what it wants from the buffer; a hook is a
-      method ``hook(batch, clock, rng) -> Update``. Whole inner loops live inside one call.
-    * ``act`` gets the arriving row with ``is_first`` and ``previous_action``. It always runs, also in phases with a
+    * ``reads`` maps each hook to what it reads from the buffer. A hook is a method ``hook(batch, clock, rng) ->
+      Update``; whole inner loops run inside one call.
+    * ``act`` gets the arriving rows (N, ...) with ``is_first`` and ``previous_action``. It also runs in phases with a
       controller, and may change the algorithm's state.
-    * Optional: ``observes = True`` if ``act`` knows ``Mode.OBSERVE``: it updates the carry, returns the extras and
-      skips what only chooses the action, such as planning. Algorithms without it get ``Mode.COLLECT`` there.
-    * ``carry`` is the memory within an episode, one entry per env. It comes back from a checkpoint as numpy.
+    * The carry has one entry per env. It comes back from a checkpoint as numpy arrays.
     * Hyperparameters are read from ``self.config`` at each call: a phase may replace it.
-    * Optional: ``is_on_policy = True`` if it must learn from actions that it chose itself; then no rows of a phase's
-      controller may reach its updates.
-    * Optional: ``held_out_metrics(hook, batch, clock, rng) -> metrics`` judges a batch that was kept from training, as
-      the hook would learn from it, and changes nothing.
-    * Optional: ``extras_of(config) -> Row``, a static method that gives examples (1, ...) of what ``act`` keeps with
-      each row, so that the memory of buffers can be foretold before anything is built.
-    * Optional, for world models: ``foresee(rows, starts, steps, rng) -> Foreseen`` follows rows (B, T) that begin with
-      episodes and have ``previous_action``, and dreams on from N of them, ``starts`` (N, 2) of env and time. It
-      changes nothing, and neither does ``act`` of such an algorithm.
+
+    Optional protocols are below: :class:`HasHeldOutLoss`, :class:`KnowsExtras`, :class:`Prepares`.
     """
 
+    traits: ClassVar[Traits]
     config: Any
     reads: Mapping[str, Read]
 
@@ -53,10 +81,56 @@ class Algorithm(Stateful, Protocol):
     ) -> tuple[Array, Carry, Row]: ...
 
     def policy_state(self) -> State:
-        """The part of ``state()`` that acting needs: no optimisers."""
+        """What acting needs of ``state()``: no optimisers."""
         ...
 
     def load_policy_state(self, state: State) -> None: ...
+
+
+@runtime_checkable
+class HasHeldOutLoss(Protocol):
+    """An algorithm with losses for data that were kept from training; the hook ``validate`` calls it."""
+
+    def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> Mapping[str, float]:
+        """Losses of the batch as ``hook`` would compute them. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class KnowsExtras(Protocol):
+    """An algorithm class that knows the extras of ``act`` before it is built, for the forecast of a buffer's size."""
+
+    @staticmethod
+    def extras_of(config: Any) -> Row:
+        """Examples (1, ...) of which only shape and dtype count."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """An algorithm that reads the data when a phase starts, for example to find the range of the actions."""
+
+    def prepare(self, buffers: Mapping[str, Buffer]) -> None:
+        """Called when a phase starts, after stored data were loaded. Not called again after a resume."""
+        ...
+
+
+class Recurrent:
+    """Base of networks with a hidden state. An algorithm needs the trait ``recurrent`` to train them."""
+
+
+@runtime_checkable
+class KeepsObservations(Protocol):
+    """A wrapper class that says whether it leaves observations as they are; others may change them."""
+
+    keeps_observations: bool
+
+
+@runtime_checkable
+class NeedsPixels(Protocol):
+    """A wrapper class that says whether it needs an env that renders pictures; others do not."""
+
+    needs_pixels: bool
 
 
 class Vector(Stateful, Protocol):
@@ -80,11 +154,9 @@ class Vector(Stateful, Protocol):
 
 
 class Buffer(Stateful, Protocol):
-    """Keeps rows and serves reads.
+    """Stores rows and serves reads."""
 
-    Optional: ``serves``, a tuple of the kinds of reads that it can answer, so that a run with another is refused before
-    it begins; a subclass that answers more names them, too.
-    """
+    traits: ClassVar[BufferTraits]
 
     @property
     def num_rows(self) -> int:
@@ -119,11 +191,11 @@ class Buffer(Stateful, Protocol):
 
 
 @runtime_checkable
-class Prepares(Protocol):
-    """An algorithm that looks at the data when a phase starts, for example to find the range of the actions."""
+class HasSource(Protocol):
+    """A buffer that can load stored episodes."""
 
-    def prepare(self, buffers: Mapping[str, Buffer]) -> None:
-        """Called once when a phase starts, after stored data were loaded; not again after a resume."""
+    def fill(self) -> Iterator[Row]:
+        """Load what its source holds, and give the loaded rows (T, ...) episode by episode."""
         ...
 
 

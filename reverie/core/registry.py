@@ -159,16 +159,6 @@ def load(group: str, kind: str) -> Any:
     return import_name(target, what=group)
 
 
-def declares(group: str, kind: str, trait: str) -> bool:
-    """Whether the class behind a kind says of itself that it can do something, such as ``uses_priorities``."""
-    return bool(getattr(load(group, kind), trait, False))
-
-
-def kinds_with(group: str, trait: str) -> list[str]:
-    """All kinds of a group that can do it."""
-    return [kind for kind in kinds(group) if declares(group, kind, trait)]
-
-
 def check_foreign(what: str, name: str) -> None:
     """Refuse code that is not ours while :func:`known_kinds_only` holds, unless the name is trusted."""
     trust = _trust.get()

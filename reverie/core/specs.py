@@ -8,7 +8,7 @@ space's own bounds and clips it.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +18,7 @@ from reverie.core.types import Array, Row
 
 ObservationKind = Literal["image", "vector", "discrete"]
 ActionKind = Literal["discrete", "continuous", "multi_discrete", "multi_binary", "mixed"]
+ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,6 @@ class ActionSpec:
             noise = draw if draw is not None else rng.standard_normal((count, *self.shape))
             return noise.astype(self.dtype)
         return rng.integers(0, np.array(self.classes).reshape(self.shape), (count, *self.shape), self.dtype)
-
-
-def algorithms_for(action: ActionSpec) -> str:
-    """What to try on an env with these actions, for errors of an algorithm that cannot take it."""
-    if action.kind == "discrete":
-        return "Try dqn, ppo or sac."
-    if action.kind == "continuous":
-        return "Try ppo, sac or dreamer." if action.is_scaled else "Try ppo."
-    return "Try dreamer." if action.kind == "mixed" else "Try ppo or dreamer."
 
 
 @dataclass(frozen=True)

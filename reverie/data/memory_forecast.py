@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from reverie.core import registry
+from reverie.core.contracts import KnowsExtras
 from reverie.core.types import Array
 
 if TYPE_CHECKING:
@@ -44,13 +45,21 @@ class ExpectedRows(NamedTuple):
     """Rows, over all envs, between two reads of a buffer that keeps only those."""
 
 
+@runtime_checkable
+class HasForecast(Protocol):
+    """A buffer class that forecasts its size."""
+
+    @staticmethod
+    def forecast(config: Any, expected: ExpectedRows) -> Forecast: ...
+
+
 def known_extras(algorithm: ComponentConfig) -> Mapping[str, Array]:
     """What the algorithm of this config says that it will keep with each row; nothing if it does not say."""
-    extras_of = getattr(registry.load("algorithm", algorithm.kind), "extras_of", None)
-    return NONE if extras_of is None else extras_of(algorithm)
+    found = registry.load("algorithm", algorithm.kind)
+    return found.extras_of(algorithm) if isinstance(found, KnowsExtras) else NONE
 
 
 def forecast_buffer(config: ComponentConfig, expected: ExpectedRows) -> Forecast:
     """What the buffer of this config takes when full; a class of the user's own that has no forecast, nothing."""
-    forecast = getattr(registry.load("buffer", config.kind), "forecast", None)
-    return Forecast(0) if forecast is None else forecast(config, expected)
+    found = registry.load("buffer", config.kind)
+    return found.forecast(config, expected) if isinstance(found, HasForecast) else Forecast(0)

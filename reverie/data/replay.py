@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
+from reverie.core.contracts import BufferTraits
 from reverie.core.errors import ConfigError, TooFewRowsError, TrainingError
 from reverie.core.reads import Episodes, Read, Transitions, Window
 from reverie.core.types import NOTE, Array, Block, Row, State, WriteBack
@@ -65,9 +66,7 @@ class Usage:
 class ReplayBuffer:
     """Keeps the newest rows and serves transitions, windows and whole episodes."""
 
-    serves = (Transitions, Window, Episodes)
-    serves_again = True
-    """Rows are served more than once, also those of older policies: not for on-policy algorithms."""
+    traits = BufferTraits(serves=(Transitions, Window, Episodes), replays=True)
 
     class Config(ComponentConfig):
         """How much is kept, and in which form."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from reverie.core.config import ComponentConfig
+from reverie.core.contracts import BufferTraits
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Episodes, Read, Rollout
 from reverie.core.types import CARRY, Array, Block, Row, State, WriteBack, is_last
@@ -38,7 +39,7 @@ class Spans(NamedTuple):
 class RolloutBuffer:
     """Keeps rows until they are read once."""
 
-    serves = (Rollout, Episodes)
+    traits = BufferTraits(serves=(Rollout, Episodes))
 
     class Config(ComponentConfig):
         """What is stored with each row."""
@@ -87,7 +88,7 @@ class RolloutBuffer:
                 f"A rollout buffer serves all finished episodes, not a sample of {read.count}.",
                 "Give the phase a replay buffer, or read Episodes() without a count.",
             )
-        if not isinstance(read, self.serves):
+        if not isinstance(read, self.traits.serves):
             raise ConfigError(
                 f"A rollout buffer cannot serve the read {type(read).__name__}: it forgets what was read.",
                 "Give the phase a replay buffer, or choose an algorithm that reads Rollout or Episodes.",

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from reverie.core import registry
-from reverie.core.contracts import Vector
+from reverie.core.contracts import NeedsPixels, Vector
 from reverie.core.errors import ConfigError, ReverieError, nearest
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, read_specs
@@ -37,7 +37,7 @@ _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
     """One env with its time limit and wrappers, without Gymnasium's checks around every step."""
     wrappers = [(registry.load("wrapper", wrapper.kind), wrapper) for wrapper in config.wrappers]
-    if any(getattr(wrapper_class, "needs_pixels", False) for wrapper_class, _ in wrappers):
+    if any(isinstance(found, NeedsPixels) and found.needs_pixels for found, _ in wrappers):
         render_mode = "rgb_array"
     if render_mode is not None:
         prepare_rendering()

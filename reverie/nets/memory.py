@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from reverie.core.config import Component, ComponentConfig
+from reverie.core.contracts import Recurrent
 from reverie.core.types import Array
 from reverie.nets.encoders import AutoNetwork, Observations
 from reverie.nets.networks import make_network
@@ -38,10 +39,8 @@ class MemoryConfig(ComponentConfig):
         return value[-1] if isinstance(value, (list, tuple)) and value else value
 
 
-class MemoryNetwork(nn.Module):
+class MemoryNetwork(nn.Module, Recurrent):
     """Base of the trunks with memory."""
-
-    has_memory = True
 
     def __init__(self, config: MemoryConfig, observations: Observations) -> None:
         super().__init__()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from reverie.core import registry
 from reverie.core.config import ComponentConfig
+from reverie.core.contracts import Recurrent
 from reverie.core.errors import ConfigError
 from reverie.nets.encoders import Observations, choose_network_kind
 from reverie.nets.layers import initialise
@@ -49,7 +50,7 @@ def _check_network(network: Any, kind: str, observations: Observations) -> None:
         raise ConfigError(f"The network '{kind}' does not say how many features it gives.", _PROMISE)
     if "." not in kind:
         return
-    has_memory = getattr(network, "has_memory", False)
+    has_memory = isinstance(network, Recurrent)
     with _blaming(kind, type(network)), torch.no_grad():
         output = _try_memory(network, kind, observations) if has_memory else network(_zeros(observations))
         shape = tuple(output.shape)

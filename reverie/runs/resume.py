@@ -23,6 +23,7 @@ from reverie.config.typed import typed_source
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import OutOfMemoryError, RunError
+from reverie.core.traits import algorithm_traits
 from reverie.core.wording import count
 from reverie.machine.processor import BLAS_KERNELS
 from reverie.runs.execute import Execution
@@ -102,7 +103,7 @@ def resume_in_smaller_parts(folder: RunFolder, error: OutOfMemoryError, quiet: b
     while True:
         settings = read_config(folder.config_path)
         parts = 2 * settings.backend.microbatches
-        can_cut = registry.declares("algorithm", settings.algorithm.kind, "uses_microbatches")
+        can_cut = algorithm_traits(settings.algorithm.kind).microbatches
         if not can_cut or parts > MOST_MICROBATCHES:
             raise error
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reverie.config.phases import Phase
 from reverie.config.schema import RunConfig
-from reverie.core.contracts import Algorithm, Buffer, Controller, Prepares, Stateful, Vector
+from reverie.core.contracts import Algorithm, Buffer, Controller, HasSource, Prepares, Stateful, Vector
 from reverie.core.counters import Counters
 from reverie.core.rng import Streams
 from reverie.core.types import State
@@ -101,9 +101,9 @@ class Session:
     def _fill(self, phase: Phase) -> None:
         """Load stored data into buffers that have a source. Its statistics already normalise the first update."""
         for name in phase.buffers():
-            fill = getattr(self.buffers[name], "fill", None)
-            if fill is not None:
-                self.normaliser.learn_from(fill())
+            buffer = self.buffers[name]
+            if isinstance(buffer, HasSource):
+                self.normaliser.learn_from(buffer.fill())
 
     def _prepare(self, phase: Phase) -> None:
         """Pass the buffers to an algorithm that reads the data before it learns from them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from reverie.config.phases import Phase
+from reverie.core.contracts import HasHeldOutLoss
 from reverie.core.errors import TrainingError
 from reverie.core.rng import make_generator
 from reverie.training.session import Session
@@ -17,8 +18,8 @@ from reverie.training.session import Session
 def held_out_means(session: Session, phase: Phase, batches: int) -> dict[str, float]:
     """The algorithm's ``held_out_metrics`` of each hook in the phase, averaged over ``batches`` batches."""
     held_out = getattr(session.buffers[phase.buffer], "holdout", None)
-    measure = getattr(session.algorithm, "held_out_metrics", None)
-    if held_out is None or measure is None:
+    algorithm = session.algorithm
+    if held_out is None or not isinstance(algorithm, HasHeldOutLoss):
         raise TrainingError(
             "validate needs held-out data and an algorithm with held_out_metrics.",
             "Set the buffer's holdout=0.1, or remove the hook.",
@@ -29,7 +30,7 @@ def held_out_means(session: Session, phase: Phase, batches: int) -> dict[str, fl
     for hook in (hook.name for hook in phase.hooks if hook.name in session.algorithm.reads):
         for _ in range(batches):
             batch = held_out.sample(session.algorithm.reads[hook], session.collector.now, rng)
-            metrics = measure(hook, session.normaliser.normalise_batch(batch), clock, rng)
+            metrics = algorithm.held_out_metrics(hook, session.normaliser.normalise_batch(batch), clock, rng)
             for name, value in metrics.items():
                 values.setdefault(f"{hook}/{name}", []).append(float(value))
     return {name: float(np.mean(found)) for name, found in values.items()}

@@ -19,11 +19,12 @@ from reverie.core import registry
 from reverie.core.reads import Rollout
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
+from reverie.core.traits import is_recurrent
 from reverie.core.types import Array, Clock, Row
 from reverie.training.orchestrator import Orchestrator
 from tests.unit.algos.batches import DISCRETE, VECTOR, random_rows
 
-MEMORY = [kind for kind in registry.kinds("network") if getattr(registry.load("network", kind), "has_memory", False)]
+MEMORY = [kind for kind in registry.kinds("network") if is_recurrent(kind)]
 SETTINGS: dict[str, dict[str, Any]] = {"transformer": {"heads": 2, "context": 5}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, Specs
+from reverie.core.traits import is_recurrent
 from reverie.core.types import Clock, Mode, Row
 from reverie.nets.memory import MemoryConfig, MemoryNetwork
 from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, column_of, random_rows
@@ -33,10 +35,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "impala": {"units": [8], "channels": [4]},
 }
 INITIALISERS = ("orthogonal", "xavier", "kaiming", "torch")
-
-
-def has_memory(kind: str) -> bool:
-    return bool(getattr(registry.load("network", kind), "has_memory", False))
 
 
 def settings_of(kind: str) -> dict[str, Any]:
@@ -73,7 +71,7 @@ def test_every_algorithm_learns_with_every_network(algorithm: str, network: str)
     agent = make_agent(algorithm, settings_of(network), specs)
     before, carry = weights_of(agent), agent.initial_carry(4)
     for step in range(3):
-        rows = rows_for(algorithm, specs, step, has_memory(network))
+        rows = rows_for(algorithm, specs, step, is_recurrent(network))
         for column in range(2):
             now = {**column_of(rows, column), "previous_action": specs.action.zeros(4)}
             mode = list(Mode)[step % 2]
@@ -93,7 +91,10 @@ def test_every_algorithm_learns_with_every_network(algorithm: str, network: str)
 def test_an_observation_of_one_number_is_a_vector_of_one(algorithm: str, network: str) -> None:
     """A Box of shape (): rows have no axis for it."""
     specs = Specs({"obs": ObservationSpec((), "float32", "vector")}, DISCRETE)
-    agent, rows = make_agent(algorithm, settings_of(network), specs), rows_for(algorithm, specs, 0, has_memory(network))
+    agent, rows = (
+        make_agent(algorithm, settings_of(network), specs),
+        rows_for(algorithm, specs, 0, is_recurrent(network)),
+    )
     now = {**column_of(rows), "previous_action": specs.action.zeros(4)}
     action, _, _ = agent.act(now, agent.initial_carry(4), Clock(), make_generator("act"), Mode.COLLECT)
     assert action.shape == (4,)
@@ -102,9 +103,9 @@ def test_an_observation_of_one_number_is_a_vector_of_one(algorithm: str, network
 
 
 class Forgetful(DQN):
-    """An algorithm that knows nothing of memories."""
+    """An algorithm that trains no recurrent networks."""
 
-    uses_memory = False
+    traits = replace(DQN.traits, recurrent=False)
 
 
 def test_an_algorithm_that_cannot_use_memory_says_who_can() -> None:

@@ -14,10 +14,11 @@ from reverie.core.errors import ConfigError
 from reverie.core.reads import Transitions, Window
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
+from reverie.core.traits import is_recurrent
 from reverie.core.types import Clock, Mode, Row, observation_keys
 from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, column_of, random_rows
 
-MEMORY = [kind for kind in registry.kinds("network") if registry.declares("network", kind, "has_memory")]
+MEMORY = [kind for kind in registry.kinds("network") if is_recurrent(kind)]
 SETTINGS: dict[str, dict[str, Any]] = {"transformer": {"heads": 2, "context": 5}}
 FORMS = {"dqn": DISCRETE, "sac": BOX, "sac with choices": DISCRETE}
 LENGTH, BURN_IN = 14, 4

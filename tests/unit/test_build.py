@@ -63,14 +63,14 @@ def test_a_buffer_that_cannot_serve_is_refused(spec: str, kind: str, fix: str, w
 
 
 def test_a_ratio_to_what_has_no_size_is_refused() -> None:
-    with pytest.raises(ConfigError, match="train_ratio means nothing"):
+    with pytest.raises(ConfigError, match="train_ratio has no meaning"):
         check_agent(api.make_config("CartPole-v1:ppo", ["phases.learn.hooks.update.train_ratio=64"]))
 
 
 def test_all_reads_that_cannot_be_served_are_told_together() -> None:
     learn = "hooks: [{collect: {rows: 64}}, {update: {train_ratio: 64}}], duration_steps: 100}"
     words = [f"phases=[{{name: a, {learn}, {{name: b, buffer: other, {learn}]", "buffers.other.kind=replay"]
-    with pytest.raises(ConfigError, match="train_ratio means nothing") as caught:
+    with pytest.raises(ConfigError, match="train_ratio has no meaning") as caught:
         check_agent(api.make_config("CartPole-v1:ppo", words))
     assert "cannot learn from buffers.other.kind=replay" in caught.value.message
     assert len(caught.value.fix.splitlines()) == 2
@@ -91,7 +91,7 @@ def test_reads_and_buffers_of_ones_own() -> None:
     with pytest.raises(ConfigError) as caught:
         check_reads(config, {"update": Transitions(32)})
     assert caught.value.fix.startswith("Set buffers.main.kind=replay")
-    assert caught.value.fix.endswith(f"or name the read in `serves` of {__name__}.OwnBuffer.")
+    assert caught.value.fix.endswith(f"or name the read in the traits of {__name__}.OwnBuffer.")
 
 
 class LooksAtWeights(CheckingAlgorithm):

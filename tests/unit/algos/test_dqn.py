@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from reverie.algos.dqn import DQN, DQNConfig
-from reverie.core.errors import ConfigError
 from reverie.core.reads import Transitions
 from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, Specs
@@ -17,11 +16,8 @@ from reverie.core.types import Clock, Mode, Row
 from reverie.functional.steps import n_step_transitions
 from reverie.store.trees import read_tree, write_tree
 from tests.unit.algos.batches import (
-    BOX,
     DISCRETE,
-    MULTI_DISCRETE,
     OBSERVATIONS,
-    UNBOUNDED,
     VECTOR,
     column_of,
     random_rows,
@@ -254,15 +250,6 @@ def test_every_observation_acts_and_learns(name: str) -> None:
     assert update.count == 1
     assert all(np.isfinite(float(value)) for value in update.metrics.values())
     assert not torch.equal(parameters(dqn), before)
-
-
-@pytest.mark.parametrize(
-    ("action", "fix"), [(BOX, "ppo, sac or dreamer"), (UNBOUNDED, "ppo"), (MULTI_DISCRETE, "ppo or dreamer")]
-)
-def test_other_actions_are_refused(action: Any, fix: str) -> None:
-    with pytest.raises(ConfigError, match=f"needs discrete actions; this env has {action.kind}") as caught:
-        make_dqn(Specs(VECTOR, action))
-    assert caught.value.fix == f"Try {fix}."
 
 
 def test_a_phase_may_change_what_is_read() -> None:

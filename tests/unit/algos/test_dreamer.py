@@ -11,7 +11,7 @@ import torch
 from reverie import backend
 from reverie.algos.dreamer import Dreamer
 from reverie.algos.dreamer_batch import prepare
-from reverie.core.errors import ConfigError, RunError
+from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
 from reverie.core.types import Clock, Mode, Row, random_array
@@ -24,7 +24,6 @@ from tests.unit.algos.batches import (
     MULTI_BINARY,
     MULTI_DISCRETE,
     OBSERVATIONS,
-    UNBOUNDED,
     VECTOR,
     column_of,
     random_rows,
@@ -118,11 +117,6 @@ def test_every_kind_of_observation_and_action(observations: str, action: str) ->
     np.testing.assert_array_equal(carry["deter"], extras["note/deter"])
 
 
-def test_unbounded_actions_are_refused() -> None:
-    with pytest.raises(ConfigError, match="bounded actions"):
-        make(UNBOUNDED)
-
-
 def test_each_split_hook_moves_only_its_part() -> None:
     agent = make()
     model, behaviour = weights(agent.model), weights(agent.actor, agent.critic)
@@ -194,7 +188,7 @@ def make_padded_batch(agent: Dreamer) -> Row:
     return batch | {"valid": valid, "importance": np.ones((2, 6), np.float32)}
 
 
-@pytest.mark.parametrize("hook", Dreamer.hooks)
+@pytest.mark.parametrize("hook", Dreamer.traits.hooks)
 @pytest.mark.parametrize("form", [{}, {"reparameterised_weight": 0.5, "return_scale": {"kind": "deviation"}}])
 def test_rows_that_are_not_valid_change_nothing(hook: str, form: dict[str, Any]) -> None:
     agents, updates = [], []

@@ -74,7 +74,7 @@ def learn(form: str, hook: str, microbatches: int) -> Outcome:
     return Outcome(agent, {key: float(value) for key, value in update.metrics.items()}, update.write_back, max(rows))
 
 
-@pytest.mark.parametrize("hook", Dreamer.hooks)
+@pytest.mark.parametrize("hook", Dreamer.traits.hooks)
 @pytest.mark.parametrize("form", FORMS)
 def test_microbatches_add_up(form: str, hook: str) -> None:
     whole, split = learn(form, hook, 1), learn(form, hook, 3)

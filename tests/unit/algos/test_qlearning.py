@@ -15,7 +15,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs, flatten_observation, read_specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.store.trees import read_tree, write_tree
-from tests.unit.algos.batches import BOX, DISCRETE, INDEX, VECTOR, column_of, random_rows
+from tests.unit.algos.batches import DISCRETE, INDEX, VECTOR, column_of, random_rows
 
 STATES = {"obs": ObservationSpec((), "int64", "discrete", (3,))}
 TWO = ActionSpec("discrete", (), "int64", (2,))
@@ -248,7 +248,6 @@ BERNOULLI = {"kind": "thompson", "rewards": "bernoulli"}
 HUGE = {"obs": ObservationSpec((9,), "int64", "discrete", (10,) * 9)}
 REFUSED: dict[str, tuple[Specs, dict[str, Any], str]] = {
     "numbers": (Specs(VECTOR, TWO), {}, "needs discrete observations"),
-    "continuous": (Specs(INDEX, BOX), {}, "needs discrete actions, not continuous"),
     "too many": (Specs(HUGE, TWO), {}, "1e\\+09 states does not fit"),
     "wins": (SPECS, {"learning_rate": 0.5, "exploration": BERNOULLI}, "only the mean of all rewards tells"),
     "ucb": (SPECS, {"target": "expected_sarsa", "exploration": {"kind": "ucb"}}, "'ucb' cannot tell"),

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from torch import nn
 
 from reverie.algos.sac import SAC, SACConfig
-from reverie.core.errors import ConfigError
 from reverie.core.reads import Transitions
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
@@ -25,10 +24,7 @@ from tests.unit.algos.batches import (
     BOX,
     DISCRETE,
     IMAGE,
-    MULTI_BINARY,
-    MULTI_DISCRETE,
     OBSERVATIONS,
-    UNBOUNDED,
     VECTOR,
     column_of,
     random_rows,
@@ -332,13 +328,6 @@ def test_every_space_acts_and_learns(name: str, action: ActionSpec) -> None:
     assert not torch.equal(parameters(sac), before)
 
 
-@pytest.mark.parametrize("action", [MULTI_DISCRETE, MULTI_BINARY], ids=lambda action: action.kind)
-def test_several_choices_are_refused(action: ActionSpec) -> None:
-    with pytest.raises(ConfigError, match=f"no form for {action.kind} actions") as caught:
-        make_sac(Specs(VECTOR, action))
-    assert "ppo" in caught.value.fix
-
-
 @pytest.mark.parametrize("specs", [CONTINUOUS, CHOICE])
 def test_losses_on_held_out_data_are_those_of_an_update(specs: Specs) -> None:
     """The critics' loss, that is; the policy's follows a step of the critics there."""
@@ -350,12 +339,6 @@ def test_losses_on_held_out_data_are_those_of_an_update(specs: Specs) -> None:
     for name in ("critic_loss", "value"):
         assert told[name] == pytest.approx(float(update[name]), rel=1e-5)
     assert {"actor_loss", "entropy"} < told.keys()
-
-
-def test_unbounded_actions_are_refused() -> None:
-    with pytest.raises(ConfigError, match="bounds are infinite") as caught:
-        make_sac(Specs(VECTOR, UNBOUNDED))
-    assert "RescaleAction" in caught.value.fix
 
 
 def test_a_policy_without_layers_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -199,7 +200,7 @@ def test_what_learns_from_its_own_actions_is_not_given_others(
     toy_tree: Make, monkeypatch: pytest.MonkeyPatch, phases: list[Any], key: str, fix: str
 ) -> None:
     assert findings({**toy_tree(), "phases": phases}) == []
-    monkeypatch.setattr(ToyAlgorithm, "is_on_policy", True, raising=False)
+    monkeypatch.setattr(ToyAlgorithm, "traits", replace(ToyAlgorithm.traits, on_policy=True))
     (line,) = findings({**toy_tree(), "phases": phases})
     assert line.startswith(f"{key}.controller: toy learns only from actions that it chose itself")
     assert "those of 'random'" in line
@@ -210,7 +211,7 @@ def test_what_learns_from_its_own_actions_is_not_given_others(
 def test_rows_of_a_controller_that_are_not_learnt_from_pass(
     toy_tree: Make, monkeypatch: pytest.MonkeyPatch, phases: list[Any]
 ) -> None:
-    monkeypatch.setattr(ToyAlgorithm, "is_on_policy", True, raising=False)
+    monkeypatch.setattr(ToyAlgorithm, "traits", replace(ToyAlgorithm.traits, on_policy=True))
     buffers = {"main": {"kind": "toy_buffer"}, "other": {"kind": "toy_buffer"}}
     assert findings({**toy_tree(), "phases": phases, "buffers": buffers}) == []
 

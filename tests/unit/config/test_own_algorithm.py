@@ -53,9 +53,19 @@ def test_a_run_is_called_after_what_it_trains(word: str, name: str) -> None:
     [
         ("NoConfig", ["has no config class", "class Config(ComponentConfig)"]),
         ("PlainConfig", ["has a Config that is no ComponentConfig", "class Config(ComponentConfig)"]),
-        ("NoHooks", [f"The algorithm '{TOY}.NoHooks' has no hooks", "hooks = ('update',)", "reverie.algos.ppo.PPO"]),
-        ("NothingButHooks", ["has no initial_carry and no act and no state", "policy_state"]),
-        ("WrongHooks", ["must be names", "hooks = ('update',)"]),
+        ("NoTraits", ["declares no traits", "Write traits = Traits(hooks=('update',)) into the class"]),
+        (
+            "FormerHooks",
+            [
+                "still declares hooks and is_on_policy and uses_memory",
+                "Write traits = Traits(hooks=('update', 'update_model'), on_policy=True, recurrent=False) into",
+                "Traits is in reverie.core.contracts",
+            ],
+        ),
+        ("FormerChild", ["Write traits = dataclasses.replace(ToyAlgorithm.traits, priorities=True) into the class"]),
+        ("NothingButTraits", ["has no initial_carry and no act and no state", "policy_state", "reverie.algos.ppo.PPO"]),
+        ("WrongHooks", ["must be names", "hooks=('update',)"]),
+        ("WrongActions", ["unknown kinds of actions: discreet", "The kinds are discrete, continuous"]),
         ("NoMethod", ["no method for its hook update_dreams", "def update_dreams(self, batch, clock, rng)"]),
         ("never", ["has no config class"]),
     ],

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from reverie.core.config import Component, ComponentConfig, Config
+from reverie.core.contracts import Traits
 from reverie.core.schedule import Scheduled
 
 
@@ -45,7 +46,7 @@ class Complete:
 
 
 class ToyAlgorithm(Complete):
-    hooks = ("update", "update_model")
+    traits = Traits(hooks=("update", "update_model"))
 
     class Config(ComponentConfig):
         kind: str = "toy"
@@ -62,7 +63,7 @@ class ToyAlgorithm(Complete):
 
 
 class OtherAlgorithm(Complete):
-    hooks = ("update",)
+    traits = Traits()
 
     class Config(ComponentConfig):
         kind: str = "other"
@@ -84,27 +85,45 @@ class Estranged(ToyAlgorithm):
         kind: str = "tests.unit.config.toy.Estranged"
 
 
-class NoHooks(Complete):
+class NoTraits(Complete):
     Config = OtherAlgorithm.Config
 
 
-class NothingButHooks:
-    hooks = ("update",)
+class FormerHooks(Complete):
+    """Declares what it can do as earlier versions did."""
+
+    hooks = ("update", "update_model")
+    is_on_policy = True
+    uses_memory = False
+    Config = OtherAlgorithm.Config
+
+
+class FormerChild(ToyAlgorithm):
+    uses_priorities = True
+
+
+class NothingButTraits:
+    traits = Traits()
     Config = OtherAlgorithm.Config
 
 
 class WrongHooks(Complete):
-    hooks = "update"
+    traits = Traits(hooks="update")  # type: ignore[arg-type]
+    Config = OtherAlgorithm.Config
+
+
+class WrongActions(Complete):
+    traits = Traits(actions=("discreet",))  # type: ignore[arg-type]
     Config = OtherAlgorithm.Config
 
 
 class NoMethod(Complete):
-    hooks = ("update", "update_dreams")
+    traits = Traits(hooks=("update", "update_dreams"))
     Config = OtherAlgorithm.Config
 
 
 class PlainConfig(Complete):
-    hooks = ("update",)
+    traits = Traits()
 
     class Config:
         gamma = 0.5

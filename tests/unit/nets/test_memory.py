@@ -12,12 +12,13 @@ from torch import Tensor
 from reverie.core import registry
 from reverie.core.config import Component
 from reverie.core.specs import ObservationSpec
+from reverie.core.traits import is_recurrent
 from reverie.nets.memory import MemoryNetwork
 from reverie.nets.networks import make_network
 from reverie.nets.transformer import Transformer, TransformerConfig
 
 VECTOR = {"obs": ObservationSpec((3,), "float32", "vector")}
-KINDS = [kind for kind in registry.kinds("network") if getattr(registry.load("network", kind), "has_memory", False)]
+KINDS = [kind for kind in registry.kinds("network") if is_recurrent(kind)]
 SMALL: dict[str, dict[str, Any]] = {"transformer": {"heads": 2, "context": 4, "layers": 2}}
 ENVS, ROWS = 3, 11
 Memory = dict[str, Tensor]

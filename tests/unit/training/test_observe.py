@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def test_only_algorithms_that_declare_it_are_asked_to_observe(observes: bool, mo
         return act(self, now, carry, clock, rng, mode)
 
     monkeypatch.setattr(CheckingAlgorithm, "act", note)
-    monkeypatch.setattr(CheckingAlgorithm, "observes", observes)
+    monkeypatch.setattr(CheckingAlgorithm, "traits", replace(CheckingAlgorithm.traits, observes=observes))
     with finished(checking_config(RANDOM, OWN)):
         expected = Mode.OBSERVE if observes else Mode.COLLECT
         assert modes == [expected] * 16 + [Mode.COLLECT] * 16

@@ -1,0 +1,122 @@
+"""Reads and checks the traits that algorithms and buffers declare, before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from reverie.core import registry
+from reverie.core.contracts import BufferTraits, Recurrent, Traits
+from reverie.core.errors import ConfigError
+from reverie.core.specs import ACTION_KINDS, ActionSpec
+
+ALGORITHM_METHODS = ("initial_carry", "act", "state", "load_state", "policy_state", "load_policy_state")
+_FORMER = {
+    "algorithm": {
+        "hooks": "hooks", "is_on_policy": "on_policy", "uses_memory": "recurrent", "uses_microbatches": "microbatches",
+        "uses_priorities": "priorities", "uses_bfloat16": "bfloat16", "observes": "observes",
+    },
+    "buffer": {"serves": "serves", "serves_again": "replays"},
+}  # fmt: skip
+"""Class attributes of earlier versions, and the traits that replaced them."""
+
+
+def algorithm_traits(kind: str) -> Traits:
+    """The traits of an algorithm; a ConfigError with the line to write if its class declares none."""
+    return cast(Traits, _declared("algorithm", kind, Traits))
+
+
+def buffer_traits(kind: str) -> BufferTraits:
+    """The traits of a buffer; a ConfigError with the line to write if its class declares none."""
+    return cast(BufferTraits, _declared("buffer", kind, BufferTraits))
+
+
+def algorithms_with(trait: str) -> list[str]:
+    """The registered algorithms that have a trait."""
+    return [kind for kind in registry.kinds("algorithm") if getattr(algorithm_traits(kind), trait)]
+
+
+def is_recurrent(network: str) -> bool:
+    """Whether networks of this kind have a hidden state."""
+    found = registry.load("network", network)
+    return isinstance(found, type) and issubclass(found, Recurrent)
+
+
+def check_algorithm(kind: str) -> None:
+    """Refuse a class that cannot act, learn or be saved. What its hooks read is known once it is built."""
+    found = registry.load("algorithm", kind)
+    missing = [name for name in ALGORITHM_METHODS if not callable(getattr(found, name, None))]
+    if missing:
+        raise ConfigError(
+            f"The algorithm '{kind}' has no {' and no '.join(missing)}.",
+            f"Add the methods {', '.join(ALGORITHM_METHODS)}, or derive it from one of ours, such as "
+            "reverie.algos.ppo.PPO.",
+        )
+    traits = algorithm_traits(kind)
+    if isinstance(traits.hooks, str) or not all(isinstance(hook, str) for hook in traits.hooks):
+        raise ConfigError(f"The hooks of the algorithm '{kind}' must be names.", "Write Traits(hooks=('update',)).")
+    if unknown := [hook for hook in traits.hooks if not callable(getattr(found, hook, None))]:
+        raise ConfigError(
+            f"The algorithm '{kind}' has no method for its hook {' and '.join(unknown)}.",
+            f"Add def {unknown[0]}(self, batch, clock, rng), which learns and returns an Update.",
+        )
+    if strange := set(traits.actions) - set(ACTION_KINDS):
+        raise ConfigError(
+            f"The traits of the algorithm '{kind}' name unknown kinds of actions: {', '.join(sorted(strange))}.",
+            f"The kinds are {', '.join(ACTION_KINDS)}.",
+        )
+
+
+def check_actions(kind: str, action: ActionSpec) -> None:
+    """Refuse an env whose actions the algorithm cannot choose."""
+    traits = algorithm_traits(kind)
+    if _can_choose(traits, action):
+        return
+    able = [other for other in registry.kinds("algorithm") if _can_choose(algorithm_traits(other), action)]
+    if action.kind not in traits.actions:
+        what = f"{kind} needs {' or '.join(traits.actions)} actions; this env has {action.kind} ones."
+    else:
+        what = f"{kind} needs bounded actions; this env's bounds are infinite."
+    wrap = "" if action.is_scaled or action.classes else "Wrap the env with gymnasium.wrappers.RescaleAction, or try "
+    raise ConfigError(what, f"{wrap or 'Try '}{' or '.join(able)}.")
+
+
+def _can_choose(traits: Traits, action: ActionSpec) -> bool:
+    numbers = [part for part in action.parts or (action,) if not part.classes]
+    is_bounded = all(part.is_scaled for part in numbers)
+    return action.kind in traits.actions and (traits.unbounded_actions or is_bounded)
+
+
+def _declared(group: str, kind: str, wanted: type[Any]) -> Any:
+    """The traits on the class of a kind; refused if the class, or one between it and the traits, has none of its own
+    but attributes of earlier versions."""
+    found = registry.load(group, kind)
+    former: dict[str, Any] = {}
+    parent = ""
+    for base in found.__mro__ if isinstance(found, type) else ():
+        if isinstance(vars(base).get("traits"), wanted):
+            if not former:
+                return vars(base)["traits"]
+            parent = base.__name__
+            break
+        former = {old: vars(base)[old] for old in _FORMER[group] if old in vars(base)} | former
+    name = wanted.__name__
+    what = f"still declares {' and '.join(former)}" if former else f"declares no traits of type {name}"
+    raise ConfigError(f"The {group} '{kind}' {what}.", f"{_how_to_declare(group, former, name, parent)}")
+
+
+def _how_to_declare(group: str, former: dict[str, Any], name: str, parent: str) -> str:
+    """The line to write into the class; ``parent`` is the base class whose traits it changes."""
+    values = ", ".join(f"{_FORMER[group][old]}={_source_of(value)}" for old, value in former.items())
+    values = values or ("hooks=('update',)" if group == "algorithm" else "serves=(Rollout,)")
+    instead = f" instead of {' and '.join(former)}" if former else ""
+    if parent:
+        line = f"traits = dataclasses.replace({parent}.traits, {values})"
+        return f"Write {line} into the class{instead}."
+    return f"Write traits = {name}({values}) into the class{instead}; {name} is in reverie.core.contracts."
+
+
+def _source_of(value: Any) -> str:
+    """A value of an earlier attribute as it is typed."""
+    if isinstance(value, tuple) and value and isinstance(value[0], type):
+        return "(" + "".join(f"{read.__name__}, " for read in value).strip() + ")"
+    return repr(value)
