@@ -1,13 +1,12 @@
 """REINFORCE: Williams 1992, "Simple statistical gradient-following algorithms for connectionist RL".
 
-Learns from whole episodes. Truncated ones are bootstrapped by the baseline if there is one; without it what lies behind
-the cut counts as nothing, as in the original.
+Learns from whole episodes. With a baseline, truncated episodes bootstrap from its value. Without one, rewards after the
+truncation count as 0, as in the original. Equation numbers are those of Sutton & Barto 2018.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from reverie import backend
-from reverie.agents.actor_critic import ActorCriticMemory
+from reverie.agents.actor_critic import ActorCriticAgent
 from reverie.agents.recurrent_actor_critic import make_actor_critic
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
@@ -27,8 +26,9 @@ from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import discounted_return
+from reverie.nets.distributions import Distribution
 from reverie.nets.encoders import AutoNetwork
-from reverie.nets.optim import Adam
+from reverie.nets.optim import Adam, Loss
 
 
 class ReinforceConfig(ComponentConfig):
@@ -40,31 +40,52 @@ class ReinforceConfig(ComponentConfig):
     learning_rate: Rate = constant(1e-3)
     """Step size of the optimiser."""
     gamma: float = Field(0.99, ge=0, le=1)
-    """Discount: how much a reward one step later is worth."""
+    """Discount: weight of a reward one step later."""
     returns: Literal["reward_to_go", "episode"] = "reward_to_go"
-    """What an action is credited with: what came after it, or the whole episode."""
+    """What multiplies an action's log-probability: the return from that action on, or that of the whole episode."""
     targets: Literal["returns", "advantages"] = "advantages"
-    """advantages: a baseline that learns the reward to go is subtracted from the returns."""
+    """advantages: subtract a learned baseline (a value function) from the returns."""
     normalise: bool = True
-    """Bring what actions are credited with to mean 0 and deviation 1 in each update."""
+    """Normalise returns or advantages to mean 0 and standard deviation 1 in each update."""
     entropy_weight: float = Field(0.0, ge=0)
-    """Reward for randomness of the policy."""
+    """Weight of the entropy bonus."""
     value_weight: float = Field(0.5, ge=0)
     """Weight of the baseline's loss."""
     max_grad_norm: float | None = Field(None, gt=0)
-    """Gradients longer than this are shortened to it."""
+    """Largest norm of the gradient; empty: no clipping."""
     shared_trunk: bool = False
-    """Whether policy and baseline share the network up to their last layers."""
+    """Whether policy and baseline share all but their last layers."""
     network: Annotated[ComponentConfig, Component("network")] = AutoNetwork.Config()
     """The trunk."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config()
     """The optimiser."""
     initial_log_std: float = 0.0
-    """Logarithm of the initial deviation of continuous actions."""
+    """Logarithm of the initial standard deviation of continuous actions."""
 
 
-class Reinforce(ActorCriticMemory):
-    """An agent for every observation and action kind of :mod:`reverie.core.specs`."""
+class Targets(NamedTuple):
+    """Both (E, T - 1)."""
+
+    returns: Tensor
+    """Discounted return from each action on. The baseline learns it."""
+    advantages: Tensor
+    """What multiplies the log-probability of each action."""
+
+
+class Microbatch(NamedTuple):
+    """Some of the episodes of a batch."""
+
+    rows: dict[str, Tensor]
+    """(E, T, ...)"""
+    targets: Targets
+    total_weight: Tensor
+    """Number of transitions in the whole batch."""
+    outputs: tuple[Distribution, Tensor] | None
+    """Policy (E * (T - 1)) and values (E, T), if they were computed already."""
+
+
+class Reinforce(ActorCriticAgent):
+    """For every observation and action kind of :mod:`reverie.core.specs`."""
 
     Config = ReinforceConfig
     traits = Traits(
@@ -81,7 +102,7 @@ class Reinforce(ActorCriticMemory):
             model = make_actor_critic(config.network, specs, **settings)
         self.model = model.to(backend.device())
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
-        self.model.prepare_numpy()
+        self.model.use_numpy_engine()
 
     def initial_carry(self, num_envs: int) -> Carry:
         return self.model.initial_carry(num_envs)
@@ -91,59 +112,69 @@ class Reinforce(ActorCriticMemory):
     ) -> tuple[Array, Carry, Row]:
         head = self.model.action_head
         noise = head.draw_noise(rng, len(now["is_first"])) if mode is Mode.COLLECT else None
-        outputs, carry, _ = self.model.answer(now, carry)  # episodes begin with an empty memory: nothing to keep
+        outputs, carry, _ = self.model.act_outputs(now, carry)  # whole episodes start from the initial hidden state
         return head.choose(outputs, noise), carry, {}
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """One gradient step on whole episodes (E, T)."""
-        told: list[tuple[Tensor, ...]] = []
-        parts = self._losses(backend.to_tensors(batch), told)
-        norm = self.optimizer.step(parts, self.config.learning_rate.at(clock), self.config.max_grad_norm)
-        names = ("loss", "policy_loss", "value_loss", "entropy")
-        metrics = {name: sum(values) for name, values in zip(names, zip(*told, strict=True), strict=True)}
-        metrics["grad_norm"] = norm
-        return Update(metrics | self.optimizer.norms_by_part(self.model.parts(), norm))
+        config = self.config
+        microbatches = self.make_microbatches(backend.to_tensors(batch))
+        result = self.optimizer.minimise(self.loss, microbatches, config.learning_rate.at(clock), config.max_grad_norm)
+        norms = self.optimizer.norms_by_part(self.model.modules_by_role(), result.grad_norm)
+        return Update({**result.metrics, "grad_norm": result.grad_norm, **norms})
 
-    def _losses(self, rows: dict[str, Tensor], told: list[Any]) -> Iterator[Tensor]:
-        """The loss, in parts of some episodes each if the backend wants so; what each has to tell is added to ``told``.
-
-        What actions are credited with follows from all episodes, so several parts are looked at once before.
-        """
-        config, size = self.config, backend.part_size(len(rows["is_first"]))
-        parts = [
+    def make_microbatches(self, rows: dict[str, Tensor]) -> list[Microbatch]:
+        """Microbatches with their targets, which are normalised over all episodes."""
+        size = backend.part_size(len(rows["is_first"]))
+        split = [
             {key: value[i : i + size] for key, value in rows.items()} for i in range(0, len(rows["is_first"]), size)
         ]
-        seen = self.model.unroll(rows) if len(parts) == 1 else None  # (E * (T - 1)), (E, T)
-        with torch.no_grad():
-            values = torch.cat([self.model.unroll(part)[1] for part in parts]) if seen is None else seen[1].detach()
-        to_go, credit, total = self._credit(rows, values)
-        for part, part_to_go, part_credit in zip(parts, to_go.split(size), credit.split(size), strict=True):
-            policy, value = seen or self.model.unroll(part)
-            now, _, weight = transitions(part)
-            log_prob = policy.log_prob(now["action"].flatten(0, 1)).unflatten(0, weight.shape)
-            policy_loss = -losses.weighted_mean(log_prob * part_credit, weight, total)
-            entropy = losses.weighted_mean(policy.entropy().unflatten(0, weight.shape), weight, total)
-            value_loss = losses.weighted_mean((value[:, :-1] - part_to_go).square(), weight, total)
-            loss = policy_loss - config.entropy_weight * entropy
-            if config.targets == "advantages":
-                loss = loss + config.value_weight * value_loss
-            told.append((loss.detach(), policy_loss.detach(), value_loss.detach(), entropy.detach()))
-            yield loss
+        outputs = None
+        if len(split) == 1:  # one forward pass serves both targets and loss
+            outputs = self.model.evaluate_sequences(rows)
+            values = outputs[1].detach()
+        else:
+            with torch.no_grad():
+                values = torch.cat([self.model.evaluate_sequences(part)[1] for part in split])
+        targets, total_weight = self.targets(rows, values), transitions(rows).weight.sum()
+        target_split = zip(*(target.split(size) for target in targets), strict=True)
+        return [
+            Microbatch(part, Targets(*part_targets), total_weight, outputs)
+            for part, part_targets in zip(split, target_split, strict=True)
+        ]
 
-    def _credit(self, rows: dict[str, Tensor], values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rewards to go, what actions are credited with (both (E, T - 1)), and the weight of all."""
-        _, then, weight = transitions(rows)
-        bootstrap = values[:, 1:] if self.config.targets == "advantages" else None
-        to_go = discounted_return(
-            then["reward"], then["terminated"], is_last(then), weight, self.config.gamma, bootstrap
+    def targets(self, rows: dict[str, Tensor], values: Tensor) -> Targets:
+        """Returns and advantages of episodes (E, T) with these values (E, T)."""
+        config, (_, then, weight) = self.config, transitions(rows)
+        has_baseline, is_whole = config.targets == "advantages", config.returns == "episode"
+        bootstrap = values[:, 1:] if has_baseline else None
+        returns = discounted_return(
+            then["reward"], then["terminated"], is_last(then), weight, config.gamma, bootstrap
         )  # fmt: skip
-        # An entry is one episode, so its first return is that of the whole. The baseline learns the reward to go even
-        # then: it stands for what lies behind a cut, and the whole return would count what came before it again.
-        credit = to_go if self.config.returns == "reward_to_go" else to_go[:, :1] * weight
-        if self.config.targets == "advantages":
-            # A baseline may not know what the return does not: the whole return is that of the first row.
-            credit = credit - (values[:, :-1] if self.config.returns == "reward_to_go" else values[:, :1] * weight)
-        if self.config.normalise:
-            mean = losses.weighted_mean(credit, weight)
-            credit = (credit - mean) / (losses.weighted_std(credit, weight) + 1e-8)
-        return to_go, credit, weight.sum()
+        advantages = returns[:, :1] * weight if is_whole else returns
+        if has_baseline:  # of the first row for the return of the whole episode
+            advantages = advantages - (values[:, :1] * weight if is_whole else values[:, :-1])
+        if config.normalise:
+            mean = losses.weighted_mean(advantages, weight)
+            advantages = (advantages - mean) / (losses.weighted_std(advantages, weight) + 1e-8)
+        return Targets(returns, advantages)
+
+    def loss(self, batch: Microbatch) -> Loss:
+        """Policy gradient and the baseline's squared error, averaged over all transitions."""
+        config = self.config
+        policy, values = batch.outputs or self.model.evaluate_sequences(batch.rows)
+        now, _, weight = transitions(batch.rows)
+
+        def mean(x: Tensor) -> Tensor:
+            return losses.weighted_mean(x, weight, batch.total_weight)
+
+        log_prob = policy.log_prob(now["action"].flatten(0, 1)).unflatten(0, weight.shape)
+        policy_loss = -mean(log_prob * batch.targets.advantages)  # Eq. 13.11 without its factor gamma^t
+        entropy = mean(policy.entropy().unflatten(0, weight.shape))
+        value_loss = mean((values[:, :-1] - batch.targets.returns).square())
+        total = policy_loss - config.entropy_weight * entropy
+        if config.targets == "advantages":
+            total = total + config.value_weight * value_loss
+        return Loss(
+            total, {"loss": total, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        )  # fmt: skip

@@ -62,21 +62,21 @@ def is_clipped(log_ratio: Tensor, clip: float | Tensor) -> Tensor:
     return (log_ratio.expm1().abs() > clip).float()
 
 
-def batch_shares(weight: Tensor, size: int) -> Tensor:
-    """Weights (R,) scaled to sum up to 1 within each batch of ``size`` rows: a weighted mean is then one product."""
+def minibatch_weights(weight: Tensor, size: int) -> Tensor:
+    """Weights (R,) scaled to a sum of 1 in each minibatch of ``size`` rows, so a weighted mean is one dot product."""
     return torch.cat([
         (rows / rows.sum(1, keepdim=True).clamp(min=_SMALLEST_WEIGHT)).flatten() for rows in _batches(weight, size)
     ])  # fmt: skip
 
 
-def normalise_batches(x: Tensor, share: Tensor, size: int) -> Tensor:
-    """Bring ``x`` (R,) to mean 0 and deviation 1 within each batch of ``size`` rows, by the batches' shares."""
-    parts = []
-    for rows, shares in zip(_batches(x, size), _batches(share, size), strict=True):
-        rows = rows - (rows * shares).sum(1, keepdim=True)
-        deviation = (rows.square() * shares).sum(1, keepdim=True).sqrt()
-        parts.append((rows / (deviation + 1e-8)).flatten())
-    return torch.cat(parts)
+def normalise_minibatches(x: Tensor, weights: Tensor, size: int) -> Tensor:
+    """Scale ``x`` (R,) to mean 0 and standard deviation 1 in each minibatch; weights by :func:`minibatch_weights`."""
+    minibatches = []
+    for rows, row_weights in zip(_batches(x, size), _batches(weights, size), strict=True):
+        rows = rows - (rows * row_weights).sum(1, keepdim=True)
+        deviation = (rows.square() * row_weights).sum(1, keepdim=True).sqrt()
+        minibatches.append((rows / (deviation + 1e-8)).flatten())
+    return torch.cat(minibatches)
 
 
 def _batches(x: Tensor, size: int) -> list[Tensor]:

@@ -28,7 +28,7 @@ def minimise_jointly(
     ``<name>_grad_norm`` of each optimiser before clipping, and the norms of single modules whenever they are due.
     """
     parameters = [parameter for optimizer in optimizers.values() for parameter in optimizer.parameters]
-    metrics, aux = accumulate_gradients(loss_fn, microbatches, parameters)
+    metrics, aux, _ = accumulate_gradients(loss_fn, microbatches, parameters)
     norms = {name: torch.linalg.vector_norm(optimizer.gradient) for name, optimizer in optimizers.items()}
     steps = next(iter(optimizers.values())).steps
     with (module_norms or ModuleNorms({})).measure(steps) as measured:

@@ -50,27 +50,41 @@ class Outputs(NamedTuple):
 
     metrics: dict[str, Tensor]
     aux: dict[str, Tensor]
+    is_accepted: bool = True
 
 
 class Result(NamedTuple):
     """The same after a gradient step, with the norm of the gradient before clipping."""
 
-    metrics: dict[str, Tensor]
-    aux: dict[str, Tensor]
-    grad_norm: Tensor
+    metrics: dict[str, Any]
+    aux: dict[str, Any]
+    grad_norm: Any
+    """None if there was no step because ``accept`` refused it."""
+
+
+Accept = Callable[[Mapping[str, Tensor]], bool]
+"""Decides by the metrics of a loss, summed over the microbatches so far, whether the step may be taken."""
 
 
 def accumulate_gradients(
-    loss_fn: LossFunction[Microbatch], microbatches: Iterable[Microbatch], parameters: Sequence[nn.Parameter]
+    loss_fn: LossFunction[Microbatch],
+    microbatches: Iterable[Microbatch],
+    parameters: Sequence[nn.Parameter],
+    accept: Accept | None = None,
 ) -> Outputs:
-    """Set the gradients of flat parameters to those of the sum of the losses of all microbatches."""
+    """Set the gradients of flat parameters to those of the sum of the losses of all microbatches.
+
+    ``accept`` is asked before each backward pass. Once it refuses, the rest of the microbatches are left out.
+    """
     metrics: list[dict[str, Tensor]] = []
     aux: list[dict[str, Tensor]] = []
     for index, microbatch in enumerate(microbatches):
         loss = loss_fn(microbatch)
-        _differentiate(loss.total, parameters, is_first=index == 0)
         metrics.append({name: value.detach() for name, value in loss.metrics.items()})
         aux.append({name: value.detach() for name, value in loss.aux.items()})
+        if accept is not None and not accept(_combine(metrics, aux).metrics):
+            return _combine(metrics, aux)._replace(is_accepted=False)
+        _differentiate(loss.total, parameters, is_first=index == 0)
         del loss  # frees the graph before the next microbatch is computed
     return _combine(metrics, aux)
 
@@ -143,15 +157,18 @@ class FlatOptimizer:
         microbatches: Iterable[Microbatch],
         learning_rate: float,
         max_grad_norm: float | None = None,
+        accept: Accept | None = None,
     ) -> Result:
-        """One gradient step on the sum of the losses of all microbatches. Without a step if ``loss_fn`` raises."""
-        metrics, aux = accumulate_gradients(loss_fn, microbatches, self.parameters)
-        return Result(metrics, aux, self._clip_and_move(learning_rate, max_grad_norm))
+        """One gradient step on the sum of the losses of all microbatches, unless ``accept`` refuses it."""
+        outputs = accumulate_gradients(loss_fn, microbatches, self.parameters, accept)
+        norm = self._clip_and_move(learning_rate, max_grad_norm) if outputs.is_accepted else None
+        return Result(outputs.metrics, outputs.aux, norm)
 
     def step(self, loss: Tensor | Iterable[Tensor], learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
         """Like :meth:`minimise`, for losses that are computed already or by a generator. Returns the gradient norm."""
         losses = [loss] if isinstance(loss, Tensor) else loss
-        return self.minimise(Loss, losses, learning_rate, max_grad_norm).grad_norm
+        norm: Tensor = self.minimise(Loss, losses, learning_rate, max_grad_norm).grad_norm
+        return norm
 
     def _clip_and_move(self, learning_rate: float, max_grad_norm: float | None) -> Tensor:
         norm = torch.linalg.vector_norm(self.gradient)

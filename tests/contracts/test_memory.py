@@ -49,17 +49,17 @@ class Watch:
     def __init__(self, ppo: PPO) -> None:
         self.outputs: list[Array] = []
         self.worst: list[float] = []
-        self.answer, self.unroll = ppo.model.answer, ppo.model.unroll
+        self.act_outputs, self.evaluate_sequences = ppo.model.act_outputs, ppo.model.evaluate_sequences
         self.head = ppo.model.action_head
-        ppo.model.answer, ppo.model.unroll = self.note, self.compare  # type: ignore[assignment,method-assign]
+        ppo.model.act_outputs, ppo.model.evaluate_sequences = self.note, self.compare  # type: ignore[assignment,method-assign]
 
     def note(self, now: Row, carry: Any) -> Any:
-        outputs, carry, extras = self.answer(now, carry)
+        outputs, carry, extras = self.act_outputs(now, carry)
         self.outputs.append(outputs)
         return outputs, carry, extras
 
     def compare(self, batch: Any) -> Any:
-        policy, values = self.unroll(batch)
+        policy, values = self.evaluate_sequences(batch)
         seen = torch.as_tensor(np.stack(self.outputs, 1)).flatten(0, 1).log_softmax(-1)
         self.worst.append(float((policy.log_probs - seen).abs().max()))
         self.outputs.clear()
@@ -149,9 +149,9 @@ def test_minibatches_are_whole_sequences_of_some_envs(kind: str) -> None:
     tensors = {key: torch.as_tensor(value) for key, value in batch.items()}
     for wanted, counts in ((24, [2, 2, 1]), (30, [2, 2, 1]), (1, [1] * 5), (1000, [5]), (0.4, [2, 2, 1])):
         ppo.config = ppo.config.model_copy(update={"batch_size": wanted})
-        rows = ppo._shuffle(ppo._prepare(tensors), make_generator("order"))
-        parts = list(ppo.model.cut(rows, ppo._batch_size(rows)))
-        assert [len(part["weight"]) // 12 for part in parts] == counts
+        rows = ppo._shuffle(ppo.evaluate_rollout(tensors), make_generator("order"))
+        parts = list(ppo.model.split(rows, ppo._batch_size(rows)))
+        assert [len(part["weights"]) // 12 for part in parts] == counts
         envs = [part["obs"][:, 0].unflatten(0, (-1, 12)) for part in parts]
         assert all((rows == rows[:, :1]).all() for rows in envs)
         order = torch.cat([rows[:, 0] for rows in envs]).long()

@@ -111,8 +111,10 @@ def test_the_observation_behind_a_terminal_state_changes_nothing_but_behind_a_cu
         if column is not None:
             observation[:, column] += 5
         with torch.no_grad():
-            data = make_ppo(specs)._prepare({k: torch.as_tensor(v) for k, v in {**batch, "obs": observation}.items()})
-        weight = data["weight"] > 0
+            data = make_ppo(specs).evaluate_rollout(
+                {k: torch.as_tensor(v) for k, v in {**batch, "obs": observation}.items()}
+            )
+        weight = data["weights"] > 0
         targets.append(data["target"][weight])
     assert torch.equal(targets[0], targets[1])
     assert not torch.equal(targets[0], targets[2])

@@ -88,8 +88,7 @@ def test_whole_returns_are_compared_with_the_value_of_the_first_row() -> None:
     agent = make_uniform(returns="episode", targets="advantages")
     rows = {key: torch.as_tensor(value) for key, value in make_episodes().items()}
     values = torch.tensor([[1.0, 20, 30, 40], [3, 50, 60, 10]])  # the last one stands for what lies behind the cut
-    _, credit, _ = agent._credit(rows, values)
-    assert credit.tolist() == [[2 - 1, 2 - 1, 0], [6.25 - 3] * 3]
+    assert agent.targets(rows, values).advantages.tolist() == [[2 - 1, 2 - 1, 0], [6.25 - 3] * 3]
 
 
 def test_actions_are_credited_with_their_own_returns() -> None:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from reverie.functional.losses import (
     approximate_kl,
-    batch_shares,
     clipped_policy_loss,
     clipped_value_loss,
     explained_variance,
     is_clipped,
-    normalise_batches,
+    minibatch_weights,
+    normalise_minibatches,
     weighted_mean,
     weighted_std,
 )
@@ -108,15 +108,15 @@ def test_a_scheduled_clip_may_be_a_tensor() -> None:
     assert weighted_mean(clipped_policy_loss(ratio, advantage, torch.tensor(0.25)), WEIGHT).item() == as_number.item()
 
 
-def test_shares_and_normalisation_within_batches() -> None:
+def test_weights_and_normalisation_within_minibatches() -> None:
     weight = torch.tensor([1.0, 1, 0, 2, 2, 0, 0, 3])  # batches of three: two whole ones and two rows left over
-    share = batch_shares(weight, 3)
-    assert share.tolist() == pytest.approx([0.5, 0.5, 0, 0.5, 0.5, 0, 0, 1])
+    weights = minibatch_weights(weight, 3)
+    assert weights.tolist() == pytest.approx([0.5, 0.5, 0, 0.5, 0.5, 0, 0, 1])
     x = torch.tensor([1.0, 3, 50, 4, 8, -9, 7, 5])
-    normal = normalise_batches(x, share, 3)
+    normal = normalise_minibatches(x, weights, 3)
     # Means 2, 6 and 5; deviations 1, 2 and 0.
     expected = [-1, 1, 48, -1, 1, -7.5]
     assert normal[:6].tolist() == pytest.approx(expected, rel=1e-5)
     assert normal[7].item() == 0
-    assert batch_shares(torch.zeros(2), 2).tolist() == [0, 0]
-    assert torch.dot(x[:3], share[:3]).item() == weighted_mean(x[:3], weight[:3]).item()
+    assert minibatch_weights(torch.zeros(2), 2).tolist() == [0, 0]
+    assert torch.dot(x[:3], weights[:3]).item() == weighted_mean(x[:3], weight[:3]).item()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -154,3 +154,24 @@ def test_evaluate_gives_the_outputs_of_a_step_without_taking_it() -> None:
     found = evaluate(squared_error(model), data().split(2))
     assert torch.equal(optimizer.flat, before)
     torch.testing.assert_close(found, Outputs(*optimizer.minimise(squared_error(model), data().split(2), 0.1)[:2]))
+
+
+def test_a_refused_step_changes_nothing_and_reports_the_microbatches_so_far() -> None:
+    model = make_model()
+    optimizer = Adam(Adam.Config(), model.parameters())
+    before = optimizer.flat.detach().clone()
+    microbatches = data().split(2)
+    so_far = evaluate(squared_error(model), microbatches[:2])
+    seen: list[float] = []
+
+    def accept(metrics: Mapping[str, torch.Tensor]) -> bool:
+        seen.append(float(metrics["error"]))
+        return len(seen) < 2
+
+    result = optimizer.minimise(squared_error(model), microbatches, 0.1, accept=accept)
+    assert result.grad_norm is None
+    assert optimizer.steps == 0
+    assert torch.equal(optimizer.flat, before)
+    torch.testing.assert_close((result.metrics, result.aux), so_far[:2])
+    assert seen == [pytest.approx(float(evaluate(squared_error(model), microbatches[:1]).metrics["error"])),
+                    pytest.approx(float(so_far.metrics["error"]))]  # fmt: skip
