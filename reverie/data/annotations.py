@@ -1,7 +1,7 @@
-"""Columns of values that updates attach to stored rows: latents, counts, whatever an algorithm writes back.
+"""Annotations: columns that updates may overwrite, such as latents.
 
-Checkpoints see them in chunks, as they see the rows. A chunk goes out as a :class:`Sealed` that shares the memory
-kept here, so that saving needs none; whoever still holds one when a value changes gets a copy of its own first.
+Checkpoints save them in chunks, like the rows. A chunk is a :class:`Sealed` that shares the memory of the columns, so
+saving copies nothing. Before a value changes, every chunk that is still in use gets its own copy.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import numpy as np
 
 from reverie.core.errors import TrainingError
 from reverie.core.types import Array, Row, Sealed, State
-from reverie.data.columns import ObservedColumns, read_only
+from reverie.data.columns import ObservedColumns, detach, read_only
 
 
 class AnnotationColumns:
-    """Values that updates attach to stored rows, by id; 0 where nothing was written.
+    """Values by row id, 0 until an update writes them.
 
-    Floats are kept as ``float_dtype`` and served as float32: half precision saves memory and nothing else.
+    Floats are stored as ``float_dtype`` and served as float32, so half precision only saves memory.
     """
 
     def __init__(self, rows: ObservedColumns, float_dtype: str) -> None:
         self.rows = rows
         self.float_dtype = float_dtype
         self._columns: Row = {}
-        self._handed_out: WeakSet[Sealed] = WeakSet()
+        self._shared: WeakSet[Sealed] = WeakSet()
+        """Saved chunks that still share memory with the columns."""
 
     @property
     def keys(self) -> list[str]:
@@ -35,18 +36,18 @@ class AnnotationColumns:
 
     @property
     def row_bytes(self) -> int:
-        """Memory of the annotations of one row."""
+        """Memory per row."""
         return sum(column[:1].nbytes for column in self._columns.values())
 
     @staticmethod
     def bytes_of(examples: Mapping[str, Array], float_dtype: str) -> int:
-        """What ``row_bytes`` will be once values like these, of shape (N, ...), were written."""
-        kept = [(math.prod(array.shape[1:]), _stored_dtype(array.dtype, float_dtype)) for array in examples.values()]
-        return sum(size * dtype.itemsize for size, dtype in kept)
+        """Forecast of ``row_bytes`` from examples of the values, shape (N, ...)."""
+        columns = [(math.prod(array.shape[1:]), _stored_dtype(array.dtype, float_dtype)) for array in examples.values()]
+        return sum(size * dtype.itemsize for size, dtype in columns)
 
     def write(self, ids: Array, columns: Mapping[str, Array]) -> None:
-        """Set values of rows. Rows no longer stored are passed over; of equal ids the last one counts."""
-        self._keep_handed_out()
+        """Set values of rows. Ids that are no longer stored are ignored; for repeated ids the last value counts."""
+        self._detach_chunks()
         ids = np.asarray(ids)
         is_stored = self.rows.holds(ids)
         slots = self.rows.slots(ids[is_stored])
@@ -65,9 +66,9 @@ class AnnotationColumns:
         found = {key: column.take(slots, axis=0) for key, column in self._columns.items()}
         return {key: values.astype(_served_dtype(values.dtype), copy=False) for key, values in found.items()}
 
-    def forget(self, slots: slice) -> None:
-        """Back to 0 where rows were dropped."""
-        self._keep_handed_out()
+    def reset(self, slots: slice) -> None:
+        """Set slots whose rows were dropped back to 0."""
+        self._detach_chunks()
         for column in self._columns.values():
             column[slots] = 0
 
@@ -77,13 +78,13 @@ class AnnotationColumns:
     def state(self) -> State:
         chunks = self.rows.chunks() if self._columns else {}
         sealed = [Sealed(f"notes-{number:08d}", self._views(slots)) for number, slots in chunks.items()]
-        self._handed_out.update(sealed)
+        self._shared.update(sealed)
         return {"keys": self.keys, "chunks": sealed}
 
     def load_state(self, state: State) -> None:
-        """Load after the rows; at no time is more than one chunk in memory beside what is kept."""
+        """Load after the rows. Reads one chunk at a time, to save memory."""
         self._columns = {}
-        if not isinstance(state.get("chunks"), list):  # as it was saved at first: whole columns, by the ids kept
+        if not isinstance(state.get("chunks"), list):  # older checkpoints: whole columns, in the order of the ids
             self._put(self.rows.slots(self.rows.ids), state, list(state))
             return
         chunks = self.rows.chunks() if state["keys"] else {}
@@ -100,16 +101,15 @@ class AnnotationColumns:
     def _views(self, slots: slice) -> Row:
         return {key: read_only(column[slots]) for key, column in self._columns.items()}
 
-    def _keep_handed_out(self) -> None:
-        """What somebody still holds of a state keeps its values."""
-        for sealed in self._handed_out:
-            sealed.arrays.update({key: read_only(array.copy()) for key, array in sealed.arrays.items()})
-        self._handed_out.clear()
+    def _detach_chunks(self) -> None:
+        for sealed in self._shared:
+            detach(sealed)
+        self._shared.clear()
 
     def _check(self, key: str, ids: Array, values: Array) -> None:
         if key in self.rows.keys or key == "id":
             raise TrainingError(
-                f"The algorithm wrote back '{key}', but every row already comes with its own '{key}'.",
+                f"The algorithm wrote back '{key}', but rows already have a column '{key}'.",
                 "Write it back under another name.",
             )
         known = self._columns.get(key)
@@ -117,13 +117,13 @@ class AnnotationColumns:
         is_castable = known is None or np.can_cast(values.dtype, known.dtype, "same_kind")
         if values.shape != (*ids.shape, *shape) or not is_castable:
             raise TrainingError(
-                f"The algorithm wrote back '{key}' as {values.dtype} of shape {values.shape}, which does not fit "
-                f"{ids.size} ids and what it wrote before.",
-                f"Give one value per id, here of shape {(*ids.shape, *shape)}, and the same type at every call.",
+                f"The algorithm wrote back '{key}' as {values.dtype} of shape {values.shape}, which does not match "
+                f"its {ids.size} ids or earlier values.",
+                f"Give one value per id, here of shape {(*ids.shape, *shape)}, with the same dtype in every update.",
             )
 
     def _fit(self, values: Array, dtype: np.dtype) -> Array:
-        """Numbers too big for half precision become its biggest: infinities would spoil every later loss."""
+        """Clip to the range of half precision: an infinity would make every later loss infinite."""
         if dtype != np.float16:
             return values
         bound = np.finfo(np.float16).max

@@ -1,14 +1,13 @@
-"""Columns of stored rows as they were observed, which never change.
+"""Columns of stored rows: a ring of observed values that never change.
 
-Each column is one flat ring array, so a sample is one ``take`` per column however many rows there are. A row's
-id is ``vector step * num_envs + env``, counted for ever; its slot is the id modulo the ring's size.
+Each column is one flat ring array, so sampling costs one ``take`` per column, however many rows are stored. A row's id
+is ``vector step * num_envs + env`` and is never reused. Its slot is the id modulo the size of the ring.
 
-Checkpoints see the ring as chunks. A full chunk goes out as one :class:`Sealed` that shares the ring's memory.
-Usually that would be a trap, since the ring comes round. Here a chunk is dropped as a whole before its first row
-is overwritten, and if its Sealed was handed out, that gets a copy of its own then. So its content never changes,
-memory is not doubled, and a checkpoint costs only the chunks that are new.
+Checkpoints save the ring in chunks. A full chunk is one :class:`Sealed` that shares the ring's memory. Rows are dropped
+in whole chunks, and a chunk that a checkpoint may still use gets its own copy before its first slot is overwritten. So
+a Sealed never changes, memory is not doubled, and a checkpoint writes only new chunks.
 
-Given a store, wide columns lie in its files (:mod:`reverie.data.file_columns`); rows, ids and chunks are the same.
+With a store, wide columns are kept in files (:mod:`reverie.data.file_columns`). Rows, ids and chunks are the same.
 """
 
 from __future__ import annotations
@@ -35,20 +34,21 @@ class ObservedColumns:
         self.capacity_steps = chunk_steps * num_chunks
         self.capacity_rows = self.capacity_steps * num_envs
         self.oldest = 0
-        """The first vector step that is still stored."""
+        """First vector step that is still stored."""
         self.end = 0
-        """The vector step behind the newest one."""
+        """One past the newest vector step."""
         self.flags = EpisodeFlags(self)
         self.episode_steps = EpisodeSteps(self)
         self.episodes = EpisodeIndex(self)
         self._store = store
-        self._examples: Row = {}  # no rows of each column, in their order
+        self._examples: Row = {}
+        """Empty arrays (0, ...) with the order, shapes and dtypes of the columns."""
         self._columns: Row = {}
         self._wide: FileColumns | None = None
         self._sealed: dict[int, Sealed] = {}
 
     def __len__(self) -> int:
-        """Rows kept, over all envs."""
+        """Stored rows, over all envs."""
         return (self.end - self.oldest) * self.num_envs
 
     @property
@@ -57,33 +57,33 @@ class ObservedColumns:
 
     @property
     def newest(self) -> int:
-        """The last vector step that is stored."""
+        """The newest vector step."""
         return self.end - 1
 
     @property
     def keys(self) -> list[str]:
-        """Names of the columns; none before the first row."""
+        """Names of the columns. Empty before the first row."""
         return list(self._examples)
 
     @property
     def ids(self) -> Array:
-        """The ids of all rows kept, oldest first."""
+        """Ids of all stored rows, oldest first."""
         return np.arange(self.oldest * self.num_envs, self.end * self.num_envs)
 
     @property
     def row_bytes(self) -> int:
-        """Memory of one row of one env, without what lies in files; 0 before the first row."""
+        """Memory per row, without columns in files. 0 before the first row."""
         return sum(column[:1].nbytes for column in self._columns.values())
 
     @property
-    def room_steps(self) -> int:
+    def free_steps(self) -> int:
         """Vector steps that still fit into the growing chunk, at least 1."""
         return self.chunk_steps - self.end % self.chunk_steps
 
     def append(self, row: Row, steps: int = 1) -> slice | None:
-        """Store one row of every env. Returns the slots of the rows that were dropped to make room, if any were.
+        """Store the rows (steps * N, ...) of up to ``free_steps`` vector steps.
 
-        With ``steps``, up to ``room_steps``, stores the rows of that many vector steps, (steps * N, ...).
+        Returns the slots of the chunk that was dropped to make room, if one was.
         """
         if not self._examples:
             self._allocate({key: np.asarray(value) for key, value in row.items()})
@@ -100,54 +100,53 @@ class ObservedColumns:
         return dropped
 
     def holds(self, ids: Array) -> Array:
-        """Which rows are stored: no longer to come and not yet dropped."""
+        """Whether each row is stored: already added and not yet dropped."""
         return np.asarray((ids >= self.oldest * self.num_envs) & (ids < self.end * self.num_envs))
 
     def slots(self, ids: Array) -> Array:
-        """Where in the ring rows lie."""
         return np.asarray(ids % self.capacity_rows)
 
     def ids_at(self, slots: Array) -> Array:
-        """The rows that lie at slots in the ring, if any do: the other way round."""
+        """Inverse of ``slots``. Undefined for empty slots."""
         first = self.oldest * self.num_envs
         return np.asarray(first + (slots - first) % self.capacity_rows)
 
     def column(self, key: str, slots: slice) -> Array:
-        """A stretch of a column, to be read only."""
+        """A slice of a column in memory. Do not write to it."""
         return self._columns[key][slots]
 
     def gather(self, ids: Array, keys: Iterable[str] | None = None) -> Row:
-        """Rows by id, with the leading axes of ``ids``; ids that are not stored give arbitrary values."""
+        """Rows by id, with the leading axes of ``ids``. Undefined for ids that are not stored."""
         return self.take_rows(self.slots(ids), self._examples if keys is None else keys)
 
     def take_rows(self, slots: Array, keys: Iterable[str]) -> Row:
-        """Columns at slots in the ring."""
+        """Several columns at ``slots``."""
         if self._wide is not None:
             return {key: self.take(key, slots) for key in keys}
         columns = self._columns
-        return {key: columns[key].take(slots, 0) for key in keys}  # a call less per column, of which there are many
+        return {key: columns[key].take(slots, 0) for key in keys}  # faster than calling self.take for each column
 
     def take(self, key: str, slots: Array) -> Array:
-        """One column at slots in the ring."""
+        """One column at ``slots``."""
         if self._wide is not None and key not in self._columns:
             return self._wide.take(key, slots)
         return self._columns[key].take(slots, axis=0)
 
     def chunks(self) -> dict[int, slice]:
-        """The slots of each chunk by its number, oldest first; of the growing one as far as it is filled."""
+        """Slots of each chunk by its number, oldest first. The growing chunk has only its filled slots."""
         found = {number: self._chunk(number) for number in self._full()}
         return {**found, self.end // self.chunk_steps: self._tail()} if self.end % self.chunk_steps else found
 
     def slices(self, begin: int, end: int) -> list[slice]:
-        """The slots of the vector steps from ``begin`` up to below ``end``: one stretch, or two around the ring."""
+        """Slots of the vector steps in [begin, end): one slice, or two where the ring wraps around."""
         first, size = begin * self.num_envs % self.capacity_rows, (end - begin) * self.num_envs
         room = self.capacity_rows - first
         return [slice(first, first + size)] if size <= room else [slice(first, None), slice(0, size - room)]
 
     def clear(self) -> None:
-        """Forget all rows. Ids go on, so that an id of before never means a row of after."""
+        """Drop all rows. Ids are not reused."""
         self._examples = {}
-        self._columns = {}  # let go, not overwritten: chunks handed out before keep their content
+        self._columns = {}  # released, not overwritten: saved chunks keep their content
         self._sealed = {}
         if self._wide is not None:
             self._wide.clear()
@@ -158,12 +157,12 @@ class ObservedColumns:
         self.oldest = self.end = -(-self.end // self.chunk_steps) * self.chunk_steps
 
     def state(self) -> State:
-        """Full chunks as the same Sealed each time, the growing one as copies."""
+        """A full chunk is the same Sealed in every state, the growing chunk is a copy."""
         is_growing = self.end % self.chunk_steps > 0
         tail = {key: values.copy() for key, values in self._views(self._tail()).items()} if is_growing else {}
         return {
             "num_envs": self.num_envs, "chunk_steps": self.chunk_steps, "oldest": self.oldest, "end": self.end,
-            "keys": self.keys, "chunks": [self._hand_out(number) for number in self._full()], "tail": tail,
+            "keys": self.keys, "chunks": [self._share(number) for number in self._full()], "tail": tail,
         }  # fmt: skip
 
     def load_state(self, state: State) -> None:
@@ -174,12 +173,12 @@ class ObservedColumns:
         if len(self):
             self._allocate(_example_rows(state))
         for number, saved in enumerate(chunks, self.oldest // self.chunk_steps):
-            self._take_over(number, saved)
+            self._load_chunk(number, saved)
         for key, values in self._views(self._tail()).items() if state["tail"] else ():
             values[:] = state["tail"][key]
 
     def _allocate(self, rows: Row) -> None:
-        """Rings for rows like these; the system hands out their memory only as it is filled."""
+        """Allocate rings for rows like these. The system provides the memory only as it is filled."""
         self._examples = {key: values[:0] for key, values in rows.items()}
         wide = {key: values for key, values in rows.items() if self._store and values[:1].nbytes > WIDE_BYTES}
         try:
@@ -193,17 +192,17 @@ class ObservedColumns:
         except MemoryError as error:
             needed = sum(values[:1].nbytes for values in rows.values()) * self.capacity_rows
             raise TrainingError(
-                f"A buffer of {self.capacity_rows:,} rows needs {needed / 1e9:.1f} GB, more than there is.",
+                f"Out of memory: a buffer of {self.capacity_rows:,} rows needs {needed / 1e9:.1f} GB.",
                 "Lower the buffer's capacity, set its storage to disk, or make the observations smaller.",
             ) from error
 
     def _checked(self, row: Row, steps: int) -> Row:
-        """The row's arrays, each as it was in the first row: a ring would cast or stretch others silently."""
+        """The row as arrays. Their shapes and dtypes must equal those of the first row: numpy would cast silently."""
         if row.keys() != self._examples.keys():
             names = ", ".join(sorted(row.keys() ^ self._examples.keys()))
             raise TrainingError(
-                f"Some of the collected rows have {names} and others do not.",
-                "Let the algorithm's act return the same extras at every call.",
+                f"Some collected rows have the columns {names}, others do not.",
+                "Return the same extras from every call of the algorithm's act.",
             )
         values = {key: np.asarray(value) for key, value in row.items()}
         length = steps * self.num_envs
@@ -213,23 +212,23 @@ class ObservedColumns:
                 raise TrainingError(
                     f"'{key}' was {column.dtype} of shape {(self.num_envs, *column.shape[1:])} in the first row "
                     f"and is now {value.dtype} of shape {value.shape}.",
-                    "Let the env and the algorithm's act give the same shapes and types at every call.",
+                    "Return the same shapes and dtypes from every call of the env and of the algorithm's act.",
                 )
         return values
 
     def _drop_oldest(self) -> slice:
-        """Make room for a chunk; what was handed out of it gets its own memory first."""
+        """Drop the oldest chunk and return its slots."""
         number = self.oldest // self.chunk_steps
         if self._wide is not None:
             self._wide.drop(number % self.num_chunks)
         sealed = self._sealed.pop(number, None)
         if sealed is not None:
-            sealed.arrays.update({key: read_only(array.copy()) for key, array in sealed.arrays.items()})
+            detach(sealed)
         self.oldest += self.chunk_steps
         return self._chunk(number)
 
     def _views(self, slots: slice) -> Row:
-        """The columns at slots of one chunk; of wide columns, it must be the one that is being filled."""
+        """All columns at slots of one chunk. If there are wide columns, it must be the growing chunk."""
         begin = slots.start % self._chunk_rows
         growing = {} if self._wide is None else self._wide.growing
         return {
@@ -237,8 +236,8 @@ class ObservedColumns:
             for key in self._examples
         }
 
-    def _hand_out(self, number: int) -> Sealed:
-        return self._seal(number) if self._wide is None else self._wide.hand_out(number % self.num_chunks)
+    def _share(self, number: int) -> Sealed:
+        return self._seal(number) if self._wide is None else self._wide.share(number % self.num_chunks)
 
     def _seal(self, number: int) -> Sealed:
         if number not in self._sealed:
@@ -250,8 +249,7 @@ class ObservedColumns:
         assert self._wide is not None
         self._wide.seal(number % self.num_chunks, Sealed(_chunk_name(number), self._views(self._chunk(number))))
 
-    def _take_over(self, number: int, saved: Sealed) -> None:
-        """A chunk out of a checkpoint; at no time is more than one of them in memory beside the ring."""
+    def _load_chunk(self, number: int, saved: Sealed) -> None:
         slots, chunk = self._chunk(number), number % self.num_chunks
         if self._wide is not None:
             self._wide.seal(chunk, saved)
@@ -259,20 +257,20 @@ class ObservedColumns:
             return
         for key, values in saved.arrays.items():
             self._columns[key][slots] = values
-        # Taken over: hashing a big buffer again would delay the first checkpoint after a resume.
+        # Keep the known digest: hashing a big buffer again would delay the first checkpoint after a resume.
         vars(self._seal(number))["digest"] = saved.digest
 
     def _full(self) -> range:
-        """The numbers of the chunks that are full."""
+        """Numbers of the full chunks."""
         return range(self.oldest // self.chunk_steps, self.end // self.chunk_steps)
 
     def _chunk(self, number: int) -> slice:
-        """The slots of a chunk."""
+        """Slots of a chunk."""
         begin = number * self._chunk_rows % self.capacity_rows
         return slice(begin, begin + self._chunk_rows)
 
     def _tail(self) -> slice:
-        """The slots of the chunk that is growing, as far as they are filled."""
+        """Filled slots of the growing chunk."""
         number, steps = divmod(self.end, self.chunk_steps)
         begin = self._chunk(number).start
         return slice(begin, begin + steps * self.num_envs)
@@ -282,14 +280,15 @@ class ObservedColumns:
         is_small = state["end"] - state["oldest"] > self.capacity_steps
         if saved != (self.num_envs, self.chunk_steps) or is_small:
             raise RunError(
-                f"The saved buffer has chunks of {count(saved[1], 'vector step')} of {count(saved[0], 'env')}, "
-                f"this one {self.capacity_steps} in chunks of {self.chunk_steps} of {count(self.num_envs, 'env')}.",
-                "Resume with the env.num_envs and the buffer's capacity and chunk_rows of the saved run.",
+                f"The saved buffer has {count(saved[0], 'env')}, chunks of {count(saved[1], 'vector step')} and "
+                f"{state['end'] - state['oldest']:,} stored steps. This one has {count(self.num_envs, 'env')}, chunks "
+                f"of {count(self.chunk_steps, 'vector step')} and a capacity of {self.capacity_steps:,}.",
+                "Resume with the saved run's env.num_envs and its buffer's capacity and chunk_rows.",
             )
 
 
 def _example_rows(state: State) -> Row:
-    """The first row in the columns' order, which files do not keep; a copy, which does not hold on to its chunk."""
+    """The first row in the order of the columns, which files do not keep. A copy, so that its chunk can be freed."""
     rows = state["chunks"][0].arrays if state["chunks"] else state["tail"]
     return {key: rows[key][:1].copy() for key in state["keys"]}
 
@@ -299,7 +298,12 @@ def _chunk_name(number: int) -> str:
 
 
 def read_only(array: Array) -> Array:
-    """The same memory, which nobody writes to through this array."""
+    """A view that cannot be written to."""
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def detach(sealed: Sealed) -> None:
+    """Give a chunk its own memory, before the memory that it shares with a ring changes."""
+    sealed.arrays.update({key: read_only(array.copy()) for key, array in sealed.arrays.items()})

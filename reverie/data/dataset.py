@@ -1,7 +1,7 @@
-"""A dataset on disk: episodes as rows, in chunks, with a description. No pickle; every chunk has a hash in its name.
+"""A dataset on disk: episodes as rows, in chunk files whose names contain a hash of their content. No pickle.
 
-``dataset.json`` tells the sizes, where the rows come from and which chunk files belong to it, in order. Episodes lie
-behind each other and may reach over the end of a chunk. Of stacked frames only the newest is stored.
+``dataset.json`` holds the specs, the origin of the rows, a summary and the names of the chunk files in order. Episodes
+are stored one after another and may continue in the next chunk. Of a stack of frames only the newest is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from reverie.core.errors import RunError
 from reverie.core.specs import Specs
 from reverie.core.types import Row, Sealed
-from reverie.data.episodes import EpisodeCutter, concatenate, total_return
+from reverie.data.episodes import EpisodeSplitter, concatenate, total_return
 from reverie.data.rows import newest_frame, stack_frames
 from reverie.store import documents
 from reverie.store.trees import SealedStore, write_bytes
@@ -29,35 +29,35 @@ CHUNK_ROWS = 8192
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a dataset says about itself."""
+    """The description of a dataset. Its rows are read on demand."""
 
     folder: Path
     specs: Specs
     env: dict[str, Any]
-    """The config of the env, so that its spaces can be had again."""
+    """The env config, from which the env can be made again."""
     origin: str
-    """The run or policy that the rows come from, for people."""
+    """The run or policy that collected the rows, for display."""
     chunks: list[str]
     summary: dict[str, float]
     """Rows, episodes, returns and lengths."""
     stacked: dict[str, int] = field(default_factory=dict)
-    """Observations that are stored as single frames, and how many make a stack."""
+    """Stack size of each observation that is stored as single frames."""
 
     @property
     def num_episodes(self) -> int:
         return int(self.summary["episodes"])
 
     def check(self, chunk: str) -> None:
-        """Read a file; RunError if it is missing or not what was written."""
+        """Raise RunError if a chunk file is missing or was changed."""
         SealedStore(self.folder).check(chunk)
 
     def episodes(self) -> Iterator[Row]:
-        """All episodes in order, with whole stacks."""
-        store, cutter = SealedStore(self.folder), EpisodeCutter(1)
+        """All episodes in order, with complete stacks of frames."""
+        store, splitter = SealedStore(self.folder), EpisodeSplitter(1)
         for name in self.chunks:
-            for episode in cutter.cut(store.get(name).arrays):
+            for episode in splitter.split(store.get(name).arrays):
                 yield self._stack(episode)
-        yield from map(self._stack, cutter.finish())
+        yield from map(self._stack, splitter.finish())
 
     def _stack(self, episode: Row) -> Row:
         first = episode["is_first"][None]
@@ -68,16 +68,16 @@ class Dataset:
 def write_dataset(
     folder: Path, episodes: Iterable[Row], specs: Specs, env: dict[str, Any], origin: str, stacked: dict[str, int]
 ) -> Dataset:
-    """Write episodes into a new folder; ``stacked`` names observations that are stacks, and of how many frames."""
+    """Write episodes into a new folder. ``stacked`` maps observations that are stacks to their number of frames."""
     if (folder / DESCRIPTION).exists():
-        raise RunError(f"There is a dataset in '{folder}' already.", "Choose another folder, or delete that one.")
+        raise RunError(f"'{folder}' already contains a dataset.", "Choose another folder, or delete that one.")
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(folder, stacked)
     for episode in episodes:
         writer.add(episode)
     writer.flush()
     if not writer.chunks:
-        raise RunError("There is no episode to write.", "Let the run collect at least one whole episode first.")
+        raise RunError("There are no complete episodes to write.", "Collect at least one complete episode first.")
     dataset = Dataset(folder, specs, env, origin, writer.chunks, writer.tally.summary(), stacked)
     description = {
         "format": FORMAT, "specs": specs.to_json(), "env": env, "origin": origin, "chunks": writer.chunks,
@@ -88,23 +88,26 @@ def write_dataset(
 
 
 def read_dataset(folder: Path) -> Dataset:
-    """The dataset in a folder; its rows are read when they are asked for."""
     try:
-        told = documents.read_json(folder / DESCRIPTION, documents.LARGEST_STATE)
-        if told["format"] != FORMAT:
-            raise RunError(f"'{folder}' is a dataset of format {told['format']}, this is {FORMAT}.", "Export it again.")
-        stacked = {str(key): int(count) for key, count in told["stacked"].items()}
-        chunks = [str(name) for name in told["chunks"]]
-        specs = Specs.from_json(told["specs"])
-        return Dataset(folder, specs, dict(told["env"]), str(told["origin"]), chunks, dict(told["summary"]), stacked)
+        saved = documents.read_json(folder / DESCRIPTION, documents.LARGEST_STATE)
+        if saved["format"] != FORMAT:
+            raise RunError(
+                f"The dataset in '{folder}' has format {saved['format']}; this version reads format {FORMAT}.",
+                "Export it again with this version: reverie data export.",
+            )
+        stacked = {str(key): int(count) for key, count in saved["stacked"].items()}
+        chunks = [str(name) for name in saved["chunks"]]
+        specs = Specs.from_json(saved["specs"])
+        return Dataset(folder, specs, dict(saved["env"]), str(saved["origin"]), chunks, dict(saved["summary"]), stacked)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(
-            f"'{folder}' is not a dataset that can be read: {error}.", "Name the --out of an export."
+            f"The dataset in '{folder}' cannot be read: {error}.",
+            "Name a folder that was the --out of reverie data export.",
         ) from error
 
 
 class Tally:
-    """Sums up episodes."""
+    """Statistics of episodes as they are written."""
 
     def __init__(self) -> None:
         self.returns: list[float] = []
@@ -126,26 +129,26 @@ class Tally:
 
 
 class _Writer:
-    """Gathers episodes until they fill a chunk."""
+    """Collects episodes and writes them in chunks."""
 
     def __init__(self, folder: Path, stacked: dict[str, int]) -> None:
         self.store = SealedStore(folder)
         self.stacked = stacked
         self.chunks: list[str] = []
         self.tally = Tally()
-        self._waiting: list[Row] = []
-        self._rows = 0
+        self._pending: list[Row] = []
+        self._num_rows = 0
 
     def add(self, episode: Row) -> None:
         frames = {key: newest_frame(episode[key], episode[key].shape[-1] // n) for key, n in self.stacked.items()}
-        self._waiting.append(episode | frames)
-        self._rows += len(episode["reward"])
+        self._pending.append(episode | frames)
+        self._num_rows += len(episode["reward"])
         self.tally.count(episode)
-        if self._rows >= CHUNK_ROWS:
+        if self._num_rows >= CHUNK_ROWS:
             self.flush()
 
     def flush(self) -> None:
-        if self._waiting:
+        if self._pending:
             name = f"rows-{len(self.chunks):08d}"
-            self.chunks.append(self.store.put(Sealed(name, concatenate(self._waiting))))
-        self._waiting, self._rows = [], 0
+            self.chunks.append(self.store.put(Sealed(name, concatenate(self._pending))))
+        self._pending, self._num_rows = [], 0

@@ -1,7 +1,7 @@
-"""Columns computed from the stored rows: flags that tell which samples are legal, and steps since the episode began.
+"""Columns computed from the stored rows: flags that decide which samples are legal, and steps since the episode began.
 
-They are not saved. A column is computed when somebody first asks for it and then catches up with all new rows at once,
-so adding a row costs nothing and a buffer without frame stacks never computes episode steps.
+They are not saved. A column is computed at its first use, and at later uses extended by all new rows at once. So adding
+a row costs nothing, and a buffer without frame stacks never computes episode steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VALID, FIRST, LAST = 1, 2, 4
 
 
 class DerivedColumns:
-    """Base: computes values for the rows that were added since the last call."""
+    """Base class: computes values for the rows that were added since the last call."""
 
     ROW_BYTES = 0
     """Memory per row."""
@@ -42,7 +42,7 @@ class DerivedColumns:
         begin = max(self._end, rows.oldest)
         is_known = begin > rows.oldest
         for slots in rows.slices(begin, rows.end):
-            # Before slot 0 comes the end of the ring.
+            # The vector step before slot 0 is at the end of the ring.
             self._compute(slots, slice(slots.start - rows.num_envs, slots.start or None), is_known)
             is_known = True
         self._end = rows.end
@@ -51,12 +51,12 @@ class DerivedColumns:
         raise NotImplementedError
 
     def _compute(self, slots: slice, previous: slice, is_known: bool) -> None:
-        """Compute the values of ``slots``. ``previous`` are the slots of the vector step before, if it ``is_known``."""
+        """Compute the values of ``slots``. ``previous`` are the slots of the vector step before, if it is stored."""
         raise NotImplementedError
 
 
 class EpisodeFlags(DerivedColumns):
-    """Two bytes per row that decide which samples are legal, so that a draw reads one column instead of four."""
+    """Two bytes per row that decide which samples are legal, so drawing samples reads one column instead of four."""
 
     ROW_BYTES = 2
 
@@ -88,11 +88,11 @@ class EpisodeFlags(DerivedColumns):
 
 
 class EpisodeSteps(DerivedColumns):
-    """Steps between the first row of its episode and each row, which frame stacks need."""
+    """Number of steps from the first row of its episode to each row. Frame stacks need it."""
 
     ROW_BYTES = 1
     LARGEST = 127
-    """Larger numbers are stored as this one, and so are steps of an episode whose first row was never stored."""
+    """Upper bound of the stored numbers, and their value in an episode whose first row was never stored."""
 
     def take(self, slots: Array) -> Array:
         """Episode step of the row in each slot. Undefined for empty slots."""
@@ -112,10 +112,10 @@ class EpisodeSteps(DerivedColumns):
 
 
 def can_continue(flags: Array) -> Array:
-    """Which rows are valid and do not end their episode."""
+    """Whether each row is valid and does not end its episode."""
     return (flags & (VALID | LAST)) == VALID
 
 
 def can_follow(flags: Array) -> Array:
-    """Which rows are valid and do not start an episode."""
+    """Whether each row is valid and does not start an episode."""
     return (flags & (VALID | FIRST)) == VALID

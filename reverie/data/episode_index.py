@@ -1,4 +1,4 @@
-"""Where the complete episodes are among the stored rows."""
+"""An index of the complete episodes among the stored rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _UNKNOWN = -1
 class EpisodeIndex(DerivedColumns):
     """First row and length of every complete episode, in the order in which the episodes ended.
 
-    An episode is complete if all its rows are stored and valid, from the first row to the final one. The index is
-    built when somebody first asks for it and then follows the rows; nothing of it is saved.
+    An episode is complete if all its rows are stored and valid, from the first row to the final one. The index is built
+    at its first use and then extended by new rows. It is not saved.
     """
 
     def find(self) -> tuple[Array, Array]:
-        """Ids of the first rows (E,) and numbers of rows (E,)."""
+        """Ids of the first rows (E,) and numbers of rows (E,) of the complete episodes."""
         if self._end != self._rows.end:
             self._catch_up()
             is_stored = self._rows.holds(self._first_ids)
@@ -36,25 +36,25 @@ class EpisodeIndex(DerivedColumns):
 
     def _compute(self, slots: slice, previous: slice, is_known: bool) -> None:
         num_envs = self._rows.num_envs
-        every = np.arange(*slots.indices(self._rows.capacity_rows))
-        flags = self._rows.flags.take(every).reshape(-1, num_envs)
-        is_successor = self._rows.flags.take_is_successor(every).reshape(-1, num_envs)
-        begin = int(self._rows.ids_at(every[:1])[0]) // num_envs
+        indices = np.arange(*slots.indices(self._rows.capacity_rows))
+        flags = self._rows.flags.take(indices).reshape(-1, num_envs)
+        is_successor = self._rows.flags.take_is_successor(indices).reshape(-1, num_envs)
+        begin = int(self._rows.ids_at(indices[:1])[0]) // num_envs
         starts = self._find_starts(flags, is_successor, begin, is_known)
         is_end = (flags & (VALID | LAST) == VALID | LAST) & (starts != _UNKNOWN)
-        times, envs = np.nonzero(is_end)  # in order of time
+        times, envs = np.nonzero(is_end)  # ordered by time
         first_steps = starts[times, envs]
         self._first_ids = np.concatenate([self._first_ids, first_steps * num_envs + envs])
         self._lengths = np.concatenate([self._lengths, begin + times + 1 - first_steps])
         self._start = starts[-1]
 
     def _find_starts(self, flags: Array, is_successor: Array, begin: int, is_known: bool) -> Array:
-        """Vector step at which the episode of each row (T, N) started. ``_UNKNOWN`` if rows are missing in between."""
+        """Vector step at which the episode of each row (T, N) started, ``_UNKNOWN`` if a row since then is missing."""
         before = self._start if is_known else np.full(self._rows.num_envs, _UNKNOWN)
         steps = np.arange(begin, begin + len(flags))[:, None]
         is_start = flags & (VALID | FIRST) == VALID | FIRST
-        # The last row before each one, or itself, that does not simply continue an episode.
-        changed = np.maximum.accumulate(np.where(is_start | ~is_successor, steps, _UNKNOWN), axis=0)
-        starts_there = np.take_along_axis(is_start, np.maximum(changed - begin, 0), axis=0)
-        found: Array = np.where(changed == _UNKNOWN, before, np.where(starts_there, changed, _UNKNOWN))
-        return found
+        # The newest row up to each one that starts an episode or breaks one off.
+        boundary = np.maximum.accumulate(np.where(is_start | ~is_successor, steps, _UNKNOWN), axis=0)
+        is_start_there = np.take_along_axis(is_start, np.maximum(boundary - begin, 0), axis=0)
+        starts: Array = np.where(boundary == _UNKNOWN, before, np.where(is_start_there, boundary, _UNKNOWN))
+        return starts

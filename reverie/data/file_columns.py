@@ -1,8 +1,8 @@
-"""Wide columns of stored rows whose full chunks lie in files; only the chunk that is being filled is in memory.
+"""Wide columns of stored rows: full chunks are kept in files, only the growing chunk is in memory.
 
-A full chunk is written at once and never again: as the file that checkpoints refer to, so they have nothing to copy.
-A chunk that the ring drops before any checkpoint has seen it is deleted here, the others when their last checkpoint
-goes (:meth:`reverie.store.checkpoint.CheckpointFolder.tidy`).
+A full chunk is written once, to the file that checkpoints refer to, so checkpoints copy nothing. A chunk that the ring
+drops before a checkpoint refers to it is deleted here. The others are deleted with their last checkpoint
+(:meth:`reverie.store.checkpoint.CheckpointFolder.tidy`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from reverie.core.types import Array, Row, Sealed
 from reverie.data.chunk_file import ChunkFile
 
 WIDE_BYTES = 64
-"""Columns with more bytes per row than this go to files. The others are little beside them and are needed all the
-time: flags are looked at for every draw."""
-_MOST_OPEN = 256
+"""Columns with more bytes per row are kept in files. Narrow columns need little memory, and every draw reads them."""
+_MAX_OPEN_FILES = 256
 
 
 class ChunkStore(Protocol):
-    """Where chunks are written: :class:`reverie.store.trees.SealedStore`."""
+    """Writes and reads chunks, like :class:`reverie.store.trees.SealedStore`."""
 
     def holds(self, sealed: Sealed) -> bool: ...
 
@@ -38,38 +37,38 @@ class ChunkStore(Protocol):
 
 
 class FileColumns:
-    """Columns by the number of a chunk's chunk in the ring and the row in it."""
+    """Columns in chunks. ``chunk`` is a chunk's position in the ring: its number modulo the number of chunks."""
 
     def __init__(self, store: ChunkStore, chunk_rows: int, examples: Row) -> None:
         self.store = store
         self.chunk_rows = chunk_rows
         self.growing = {key: np.zeros((chunk_rows, *row.shape[1:]), row.dtype) for key, row in examples.items()}
-        """The chunk that is being filled."""
+        """The columns of the growing chunk."""
         self._files: dict[int, ChunkFile] = {}
         self._names: dict[int, str] = {}
         self._saved: set[int] = set()
-        """Slots whose chunk a checkpoint may name."""
-        self._open: dict[int, None] = {}  # in the order of their last use
+        """Chunks that a checkpoint may refer to."""
+        self._open: dict[int, None] = {}  # chunks whose file is open, least recently used first
 
     def fill(self, first: int, values: Mapping[str, Array]) -> None:
-        """Put rows into the growing chunk, from row ``first`` on."""
+        """Set rows of the growing chunk, from row ``first`` on."""
         for key, column in self.growing.items():
             column[first : first + len(values[key])] = values[key]
 
     def seal(self, chunk: int, sealed: Sealed) -> None:
-        """Write a full chunk, or take one over that is written already: that may be named by a checkpoint."""
+        """Write a full chunk. If its file exists, keep that file: a checkpoint may refer to it."""
         if self.store.holds(sealed):
             self._saved.add(chunk)
         self._names[chunk] = self.store.put(sealed)
         self._files[chunk] = ChunkFile(self.store.path(self._names[chunk]))
 
-    def hand_out(self, chunk: int) -> Sealed:
+    def share(self, chunk: int) -> Sealed:
         """A full chunk for a checkpoint."""
         self._saved.add(chunk)
         return self.store.get(self._names[chunk])
 
     def drop(self, chunk: int) -> None:
-        """The ring needs the chunk for new rows."""
+        """Remove a chunk, and its file unless a checkpoint may refer to it."""
         self._files.pop(chunk).close()
         self._open.pop(chunk, None)
         if chunk not in self._saved:
@@ -82,7 +81,7 @@ class FileColumns:
             self.drop(chunk)
 
     def take(self, key: str, slots: Array) -> Array:
-        """Rows at slots in the ring; neighbours that are asked for together are read together."""
+        """One column at ``slots``. Consecutive slots are read together."""
         flat = slots.reshape(-1)
         chunks, rows = np.divmod(flat, self.chunk_rows)
         growing = self.growing[key]
@@ -93,10 +92,10 @@ class FileColumns:
         return found.reshape(*slots.shape, *growing.shape[1:])
 
     def read(self, chunk: int, keys: Iterable[str], into: Mapping[str, Array]) -> None:
-        """Whole columns of a full chunk, also those that are not kept here."""
+        """Read whole columns of a full chunk, narrow ones included."""
         for key in keys:
             self._files[chunk].read(key, 0, into[key])
-        self._files[chunk].close()  # there may be more chunks than files that can be open
+        self._files[chunk].close()  # a process may not open as many files as there are chunks
 
     def _copy(self, key: str, chunk: int, row: int, out: Array) -> None:
         file = self._files.get(chunk)
@@ -106,7 +105,7 @@ class FileColumns:
         file.read(key, row, out)
         self._open.pop(chunk, None)
         self._open[chunk] = None
-        if len(self._open) > _MOST_OPEN:
-            longest_unused = next(iter(self._open))
-            self._files[longest_unused].close()
-            del self._open[longest_unused]
+        if len(self._open) > _MAX_OPEN_FILES:
+            least_recent = next(iter(self._open))
+            self._files[least_recent].close()
+            del self._open[least_recent]

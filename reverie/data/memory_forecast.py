@@ -1,8 +1,8 @@
-"""What a buffer will take once it is full, worked out from its config and the env's sizes before anything is built.
+"""How much memory and disk a full buffer takes, computed from its config and the specs before anything is built.
 
-Every column is an array of known size, so the forecast is a sum of products and no measurement. What it cannot know by
-itself it is told by examples: ``extras`` that the algorithm keeps with each row (and ``log/*`` numbers of the env),
-``annotations`` that updates write back. Both are arrays of shape (N, ...), of which only shape and dtype count.
+Every column is an array of known size, so the forecast is exact arithmetic, not a measurement. Columns that specs do
+not describe are given as examples of shape (N, ...), of which only shapes and dtypes matter: ``extras`` that the
+algorithm stores with each row (and ``log/*`` numbers of the env) and ``annotations`` that updates write back.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class Forecast(NamedTuple):
 
     memory: int
     disk: int = 0
-    """Files that it keeps while it runs; checkpoints share them."""
+    """Chunk files, which checkpoints share."""
     each_checkpoint: int = 0
-    """Of the memory, what each checkpoint writes for itself: annotations, and rows that fill no chunk yet."""
+    """What every checkpoint writes anew: annotations and the growing chunk."""
 
 
 class ExpectedRows(NamedTuple):
-    """What will be put into a buffer."""
+    """The rows that a buffer will store."""
 
     specs: Specs
     num_envs: int
     extras: Mapping[str, Array] = NONE
-    """Examples of what the algorithm keeps with each row."""
+    """Examples of what the algorithm stores with each row."""
     annotations: Mapping[str, Array] = NONE
     """Examples of what updates write back."""
     rollout_rows: int = 0
-    """Rows, over all envs, between two reads of a buffer that keeps only those."""
+    """Rows over all envs between two reads, for rollout buffers."""
 
 
 @runtime_checkable
@@ -54,12 +54,12 @@ class HasForecast(Protocol):
 
 
 def known_extras(algorithm: ComponentConfig) -> Mapping[str, Array]:
-    """What the algorithm of this config says that it will keep with each row; nothing if it does not say."""
+    """Examples of the extras of an algorithm that knows them, otherwise none."""
     found = registry.load("algorithm", algorithm.kind)
     return found.extras_of(algorithm) if isinstance(found, KnowsExtras) else NONE
 
 
 def forecast_buffer(config: ComponentConfig, expected: ExpectedRows) -> Forecast:
-    """What the buffer of this config takes when full; a class of the user's own that has no forecast, nothing."""
+    """What a full buffer of this config takes. 0 for your own buffer classes without a ``forecast``."""
     found = registry.load("buffer", config.kind)
     return found.forecast(config, expected) if isinstance(found, HasForecast) else Forecast(0)

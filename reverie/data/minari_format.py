@@ -1,8 +1,8 @@
-"""Minari datasets (https://minari.farama.org, extra ``minari``): written from episodes and read into them.
+"""Reads and writes Minari datasets (https://minari.farama.org, extra ``minari``).
 
-Minari keeps what passes between an env and an agent, in the env's own spaces. Rows come back from there as they were:
-the agent's action (which is scaled, and also there in the final row) and columns of its own are kept beside the infos.
-Datasets of others have no such columns; their actions are mapped into the agent's range.
+Minari stores observations and actions in the env's own spaces. Columns of rows that Minari does not have, among them
+the agent's scaled action, are stored in the infos, so a dataset that we wrote is read back exactly. Other datasets have
+no such columns: their actions are mapped to the agent's range.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from reverie.envs.episode import make_action_map
 from reverie.store import documents
 
 OWN = "reverie"
-"""The name under which infos hold our own columns."""
+"""Key of the infos that holds our own columns."""
 
 
 def write_minari(root: Path, name: str, episodes: Iterable[Row], env: gym.Env[Any, Any], origin: str) -> Path:
-    """Write episodes as the Minari dataset ``name`` below ``root``; where it lies."""
+    """Write episodes as the Minari dataset ``name`` below ``root``. Returns its folder."""
     _import_minari()
-    path = (root / name / "data").absolute()  # Minari looks for its files relative to this, and again to here
+    path = (root / name / "data").absolute()  # Minari resolves a relative path twice
     if path.exists():
-        raise RunError(f"There is a Minari dataset in '{path}' already.", "Choose another folder, or delete that one.")
+        raise RunError(f"'{path}' already contains a Minari dataset.", "Choose another folder, or delete that one.")
     path.mkdir(parents=True)
     try:
-        _fill(path, name, episodes, env, origin)
+        _write(path, name, episodes, env, origin)
     except BaseException:
-        shutil.rmtree(path.parent, ignore_errors=True)  # half a dataset would look like a whole one
+        shutil.rmtree(path.parent, ignore_errors=True)  # an incomplete dataset would look complete
         raise
     return path.parent
 
 
-def _fill(path: Path, name: str, episodes: Iterable[Row], env: gym.Env[Any, Any], origin: str) -> None:
+def _write(path: Path, name: str, episodes: Iterable[Row], env: gym.Env[Any, Any], origin: str) -> None:
     minari = _import_minari()
     storage = minari.dataset.minari_storage.MinariStorage.new(
         path, observation_space=env.observation_space, action_space=env.action_space, jpeg_encoding=False
-    )  # pictures stay as they are: JPEG would change them
+    )  # JPEG would change the images
     specs = read_specs(env)
     storage.update_episodes(_to_buffer(number, episode, env, specs) for number, episode in enumerate(episodes))
-    about = {"dataset_id": name, "algorithm_name": origin, "minari_version": minari.__version__}
-    storage.update_metadata(about)
+    metadata = {"dataset_id": name, "algorithm_name": origin, "minari_version": minari.__version__}
+    storage.update_metadata(metadata)
     if storage.metadata["total_episodes"] == 0:
-        raise RunError("There is no episode to write.", "Let the run collect at least one whole episode first.")
+        raise RunError("There are no complete episodes to write.", "Collect at least one complete episode first.")
 
 
 class MinariSource:
-    """A Minari dataset as episodes of rows."""
+    """The episodes of a Minari dataset, as rows."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
@@ -80,14 +80,14 @@ class MinariSource:
 
 
 def find_minari(name: str) -> Path:
-    """Where Minari keeps a dataset of this name on this machine."""
+    """The folder of a dataset in Minari's local storage."""
     minari = _import_minari()
     path: Path = minari.storage.get_dataset_path(name) / "data"
     if not path.exists():
         known = ", ".join(sorted(minari.list_local_datasets())) or "none"
         raise ConfigError(
             f"Minari has no dataset '{name}' on this machine.",
-            f"Known here: {known}. To fetch one: minari download {name}",
+            f"Installed datasets: {known}. Download one with: minari download {name}",
         )
     return path
 
@@ -114,10 +114,10 @@ def _open(path: Path, name: str) -> Any:
         has_spaces = {"observation_space", "action_space"} <= set(metadata)
     except (OSError, ValueError, TypeError) as error:
         raise RunError(f"The Minari dataset '{name}' cannot be read: {error}.") from error
-    if not has_spaces:  # Minari would make the env that the dataset names, which runs a stranger's code
+    if not has_spaces:  # Minari would then make the env that the dataset names, which runs a stranger's code
         raise RunError(
-            f"The Minari dataset '{name}' does not say which spaces its env has.",
-            "Write it again with observation_space and action_space given.",
+            f"The Minari dataset '{name}' does not contain its observation and action spaces.",
+            "Write it again and pass observation_space and action_space to Minari.",
         )
     minari = _import_minari()
     try:
@@ -128,9 +128,7 @@ def _open(path: Path, name: str) -> Any:
 
 def _refuse_parts(action: ActionSpec) -> None:
     if action.parts:
-        raise ConfigError(
-            "Actions of several kinds at once cannot be kept as a Minari dataset.", "Leave out --format minari."
-        )
+        raise ConfigError("Minari datasets cannot store Dict or Tuple actions.", "Export without --format minari.")
 
 
 def _to_buffer(number: int, episode: Row, env: gym.Env[Any, Any], specs: Specs) -> Any:
@@ -161,18 +159,18 @@ def _to_rows(episode: Any, space: gym.Space[Any], specs: Specs) -> Row:
         "truncated": np.concatenate([[False], episode.truncations]).astype(bool),
     }
     if not (rows["terminated"][-1] or rows["truncated"][-1]):
-        rows["truncated"][-1] = True  # the data end here
+        rows["truncated"][-1] = True  # the recording stops in mid-episode
     infos = episode.infos or {}
     own = {key.replace("|", "/"): np.asarray(values) for key, values in infos.get(OWN, {}).items()}
     if "action" not in own:
         _refuse_parts(specs.action)
-        done = _to_agent(specs.action, np.asarray(episode.actions))
-        own["action"] = np.concatenate([done, specs.action.zeros(1)])
+        actions = _to_agent_actions(specs.action, np.asarray(episode.actions))
+        own["action"] = np.concatenate([actions, specs.action.zeros(1)])
     return rows | own
 
 
-def _to_agent(spec: ActionSpec, actions: Array) -> Array:
-    """Actions of the env as the agent would give them."""
+def _to_agent_actions(spec: ActionSpec, actions: Array) -> Array:
+    """Map actions of the env to the agent's range."""
     shaped = actions.reshape(len(actions), *spec.shape)
     if spec.kind != "continuous":
         return (shaped - np.array(spec.start or 0).reshape(spec.shape if spec.start else ())).astype(spec.dtype)
@@ -183,7 +181,7 @@ def _to_agent(spec: ActionSpec, actions: Array) -> Array:
 
 
 def _to_space(space: gym.Space[Any], rows: Row, prefix: str = "obs") -> Any:
-    """Flat observations (T, ...) in the structure, shapes and dtypes of a space."""
+    """Observations of rows (T, ...) in the structure, shapes and dtypes of a space."""
     if isinstance(space, gym.spaces.Dict):
         return {key: _to_space(sub, rows, f"{prefix}/{key}") for key, sub in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
@@ -195,7 +193,7 @@ def _to_space(space: gym.Space[Any], rows: Row, prefix: str = "obs") -> Any:
 
 
 def _from_space(space: gym.Space[Any], values: Any, prefix: str = "obs") -> Row:
-    """The other way round, as :func:`reverie.core.specs.flatten_observation` does it for one moment."""
+    """Inverse of ``_to_space``: like :func:`reverie.core.specs.flatten_observation`, with a time axis."""
     if isinstance(space, gym.spaces.Dict):
         parts = [(f"{prefix}/{key}", sub, values[key]) for key, sub in space.spaces.items()]
     elif isinstance(space, gym.spaces.Tuple):
@@ -214,6 +212,6 @@ def _leaf(space: gym.Space[Any], values: Array) -> Array:
 
 
 def minari_name(env: str, name: str) -> str:
-    """A name that Minari accepts: namespace, dataset and version."""
+    """A name that Minari accepts: ``namespace/dataset-v0``."""
     words = [re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") for word in (env.lower(), name)]
     return f"{words[0]}/{re.sub(r'-v[0-9]+$', '', words[1])}-v0"

@@ -1,4 +1,4 @@
-"""Mixes several samplers in one batch. Each sample is drawn by one of them, chosen at random by its weight."""
+"""Mixes several samplers in one batch. For each sample one of them is chosen at random, by its weight."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from reverie.data.sampler import Draw, Sampler
 
 
 class Part(Config):
-    """One of the samplers of a mixture."""
+    """One sampler of a mixture."""
 
     weight: float = Field(gt=0)
-    """How much of the batch it draws on average, relative to the weights of the others."""
+    """Expected fraction of the batch that it draws, relative to the weights of the others."""
     sampler: Annotated[ComponentConfig, Component("sampler")]
-    """How it draws."""
+    """The sampler."""
 
 
 class MixtureSampler:
-    """Draws each sample by one of several samplers, each with a state of its own."""
+    """Draws each sample with one of several samplers."""
 
     class Config(ComponentConfig):
-        """What is mixed."""
+        """The samplers of a mixture."""
 
         kind: str = "mixture"
-        """Several samplers, each draws part of the batch."""
+        """Several samplers, each draws some of the batch."""
         parts: tuple[Part, ...] = Field(min_length=1)
         """The samplers and their weights."""
 
@@ -45,7 +45,6 @@ class MixtureSampler:
 
     @staticmethod
     def row_bytes(config: Config) -> int:
-        """What all the parts take."""
         return sum(registry.load("sampler", part.sampler.kind).row_bytes(part.sampler) for part in config.parts)
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
@@ -53,11 +52,11 @@ class MixtureSampler:
         chosen = rng.choice(len(self.parts), count, p=self.probabilities)
         anchors, importance = np.empty(count, np.int64), np.ones(count, np.float32)
         for number, part in enumerate(self.parts):
-            is_its = chosen == number
-            drawn = part.draw(int(is_its.sum()), span, rng)
-            anchors[is_its] = drawn.anchors
+            is_chosen = chosen == number
+            drawn = part.draw(int(is_chosen.sum()), span, rng)
+            anchors[is_chosen] = drawn.anchors
             if drawn.importance is not None:
-                importance[is_its] = drawn.importance
+                importance[is_chosen] = drawn.importance
         return Draw(anchors, importance if self.uses_priorities else None)
 
     def write_priorities(self, ids: Array, priorities: Array) -> None:

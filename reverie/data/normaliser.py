@@ -1,11 +1,11 @@
 """Running normalisation of observations and rewards.
 
-Usually this is a wrapper around each env. Here it is a part of the session: rows are stored raw, and the same
-numbers scale what the policy sees and what it learns from, so evaluation and export cannot disagree with training.
+Usually this is a wrapper around each env. Here it is part of the session: rows are stored raw, and one set of
+statistics scales the inputs of the policy and the batches of updates, so evaluation and export agree with training.
 
-Observation statistics advance only at the end of a cycle: the update must see observations scaled as the policy saw
-them, or the probability ratio of PPO would not be 1 before its first step. Nothing acts on rewards, so their
-statistics advance just before an update and already know the rewards that it learns from.
+Observation statistics advance only at the end of a cycle. An update must see observations scaled as the policy saw
+them, or PPO's probability ratio would not be 1 before its first step. No policy reads rewards, so reward statistics
+advance just before an update and include the rewards that it learns from.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ _SMALLEST_VARIANCE = 1e-8
 
 _REWARD_KEYS = ("reward", "is_first")
 
-_STORED_ROWS = 1000
-"""Stored vector rows that are merged into the statistics at a time."""
+_MERGED_STEPS = 1000
+"""Vector steps of stored data that are merged into the statistics at a time."""
 
 
 class NormaliserConfig(Config):
-    """How observations and rewards are scaled before an agent sees them. Rows are always stored raw."""
+    """How observations and rewards are scaled for the agent. Rows are always stored raw."""
 
     observation: Literal["off", "rolling", "static"] = "off"
-    """Whether vector observations are brought to mean 0 and deviation 1: never, with statistics that keep
-    growing, or with those of the first ``static_rows`` rows."""
+    """Scale vector observations to mean 0 and standard deviation 1. off: never. rolling: with statistics of all rows so
+    far. static: with statistics of the first ``static_rows`` rows."""
     static_rows: int = Field(10_000, ge=1)
-    """Rows after which static statistics stop moving."""
+    """Rows after which static statistics stop changing."""
     observation_clip: float = Field(10.0, gt=0)
-    """Normalised observations are cut to plus or minus this."""
+    """Normalised observations are clipped to plus or minus this."""
     reward: bool = False
-    """Whether rewards are divided by the deviation of the running discounted return."""
+    """Divide rewards by the standard deviation of the running discounted return."""
     reward_discount: float = Field(0.99, ge=0, lt=1)
-    """Discount of that running return; usually the algorithm's."""
+    """Discount of the running return, usually the algorithm's."""
     reward_clip: float = Field(10.0, gt=0)
-    """Normalised rewards are cut to plus or minus this."""
+    """Normalised rewards are clipped to plus or minus this."""
     freeze: Literal["never", "dataset"] = "never"
-    """dataset: only the data of a buffer's source move the statistics, rows that are collected do not. So a policy
-    that was trained offline sees observations at the same scale when it goes on online."""
+    """dataset: compute the statistics from the data of the buffers' sources only, not from collected rows. A policy
+    that was trained offline then keeps its observation scale when it continues online."""
 
 
 class RunningMoments:
-    """Mean and variance of everything merged so far, in float64; before any data they are 0 and 1."""
+    """Mean and variance of all merged values, in float64. 0 and 1 before the first value."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.count = 0
         self.mean = np.zeros(shape)
-        self.squares = np.zeros(shape)  # sum of squared distances from the mean
+        self.squares = np.zeros(shape)  # sum of squared deviations from the mean
         self._refresh()
 
     def merge(self, values: Array) -> None:
-        """Add values of shape (K, ...) by the parallel formula of Chan, Golub and LeVeque (1979)."""
+        """Add values of shape (K, ...) with the parallel formula of Chan, Golub and LeVeque (1979)."""
         added = len(values)
         if added == 0:
             return
         values = values.astype(np.float64)
         mean = values.mean(axis=0)
-        gap = mean - self.mean
+        delta = mean - self.mean
         total = self.count + added
-        self.squares = self.squares + ((values - mean) ** 2).sum(axis=0) + gap**2 * (self.count * added / total)
-        self.mean = self.mean + gap * (added / total)
+        self.squares = self.squares + ((values - mean) ** 2).sum(axis=0) + delta**2 * (self.count * added / total)
+        self.mean = self.mean + delta * (added / total)
         self.count = total
         self._refresh()
 
@@ -89,13 +89,13 @@ class RunningMoments:
         self._refresh()
 
     def _refresh(self) -> None:
-        """What every step needs, worked out once per cycle."""
+        """Compute what every env step needs, once per cycle."""
         self.offset = self.mean.astype(np.float32)
         self.scale = (1 / np.sqrt(self.variance + _SMALLEST_VARIANCE)).astype(np.float32)
 
 
 class Normaliser:
-    """Scales rows and batches; its statistics come from collected rows and from stored data."""
+    """Scales rows and batches, with statistics of collected rows and of stored data."""
 
     def __init__(self, config: NormaliserConfig, specs: Specs, num_envs: int) -> None:
         self.config = config
@@ -109,7 +109,6 @@ class Normaliser:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
         self._observations = {key: RunningMoments(shape) for key, shape in self._shapes.items()}
         self._returns = RunningMoments(())
         self._running_return = np.zeros(self.num_envs)
@@ -117,7 +116,7 @@ class Normaliser:
         self._pending_rewards: list[Row] = []
 
     def observe(self, row: Row, valid: Array | None = None) -> None:
-        """Note an arriving row of every env, or of the ``valid`` ones; it counts from the next :meth:`advance` on."""
+        """Record an arriving row of every ``valid`` env (default: all). It counts from the next :meth:`advance` on."""
         if self.config.freeze == "dataset":
             return
         if self._shapes:
@@ -127,7 +126,7 @@ class Normaliser:
             self._pending_rewards.append({key: row[key] for key in _REWARD_KEYS})
 
     def advance(self) -> None:
-        """End of a cycle: let the noted rows move the statistics."""
+        """Update all statistics with the recorded rows. Called at the end of a cycle."""
         self.advance_rewards()
         if self._pending:
             rows = stack_rows(self._pending, axis=0)  # (T, N, ...)
@@ -135,30 +134,30 @@ class Normaliser:
             self._merge_observations({key: rows[key][rows["valid"]] for key in self._shapes})
 
     def advance_rewards(self) -> None:
-        """Just before an update: let the noted rewards move their statistics; those of observations stand still."""
+        """Update the reward statistics, not those of observations. Called before an update."""
         if not self._pending_rewards:
             return
         rows = stack_rows(self._pending_rewards, axis=0)  # (T, N)
         self._pending_rewards = []
-        running, self._running_return = self._follow_returns(rows, self._running_return)
-        self._returns.merge(running[~rows["is_first"]])
+        returns, self._running_return = self._discounted_returns(rows, self._running_return)
+        self._returns.merge(returns[~rows["is_first"]])
 
     def learn_from(self, stored: Iterable[Row]) -> None:
-        """Let stored rows of every lane move the statistics at once, as far as they are ``valid``."""
+        """Update all statistics at once with the ``valid`` rows (N, ...) of a dataset. Consumes the whole iterator."""
         keys = (*self._shapes, *_REWARD_KEYS, "valid")
         is_on = bool(self._shapes) or self.config.reward
-        running = np.zeros(self.num_envs)  # the lanes have no part in the episodes that the envs are playing
-        kept: list[Row] = []
+        running = np.zeros(self.num_envs)  # separate from the returns of the envs' current episodes
+        pending: list[Row] = []
         for row in stored:
             if is_on:
-                kept.append({key: row[key] for key in keys})
-            if len(kept) == _STORED_ROWS:
-                running, kept = self._merge_stored(stack_rows(kept, axis=0), running), []
-        if kept:
-            self._merge_stored(stack_rows(kept, axis=0), running)
+                pending.append({key: row[key] for key in keys})
+            if len(pending) == _MERGED_STEPS:
+                running, pending = self._merge_stored(stack_rows(pending, axis=0), running), []
+        if pending:
+            self._merge_stored(stack_rows(pending, axis=0), running)
 
     def normalise_observation(self, row: Row) -> Row:
-        """A row or batch with its float vectors normalised; the same object when there is nothing to do."""
+        """A row or batch with its float vectors normalised. Returns the same object if nothing is normalised."""
         if not self._observations:
             return row
         clip = self.config.observation_clip
@@ -176,7 +175,7 @@ class Normaliser:
         return np.clip(reward * self._returns.scale, -clip, clip)
 
     def normalise_batch(self, batch: Batch) -> Batch:
-        """Observations and rewards of a batch, at the edge between buffer and algorithm."""
+        """A sampled batch with its observations and rewards normalised."""
         scaled = self.normalise_observation(cast(Row, batch))
         return {**scaled, "reward": self.normalise_reward(batch["reward"])} if self.config.reward else scaled
 
@@ -197,38 +196,38 @@ class Normaliser:
         self._returns.load_state(state["returns"])
         self._running_return = np.array(state["running_return"], np.float64)
         pending = state.get("pending", {})
-        if pending and "valid" not in pending:  # of an older checkpoint
+        if pending and "valid" not in pending:  # older checkpoints
             pending = {**pending, "valid": np.ones((state["pending_length"], self.num_envs), bool)}
         self._pending = _unstack(pending, (*self._shapes, "valid"), state["pending_length"] if self._shapes else 0)
-        # Older checkpoints keep observations and rewards together.
+        # Older checkpoints save observations and rewards together.
         rewards = state.get("pending_rewards", pending)
         length = state.get("pending_rewards_length", state["pending_length"])
         self._pending_rewards = _unstack(rewards, _REWARD_KEYS, length if self.config.reward else 0)
 
     def _merge_stored(self, rows: Row, running: Array) -> Array:
-        """Rows (T, N) of which only the valid ones count; the running returns after them."""
+        """Merge the valid ones of rows (T, N). Returns the running returns after the last row."""
         valid = rows["valid"]
         self._merge_observations({key: rows[key][valid] for key in self._shapes})
         if self.config.reward:
-            returns, running = self._follow_returns(rows, running)
+            returns, running = self._discounted_returns(rows, running)
             self._returns.merge(returns[valid & ~rows["is_first"]])
         return running
 
     def _merge_observations(self, values: Row) -> None:
-        """Values (K, ...) of each key, oldest first."""
+        """Merge values (K, ...) of each key, oldest first."""
         for key, moments in self._observations.items():
-            moments.merge(values[key][: self._rows_wanted(moments)])
+            moments.merge(values[key][: self._rows_left(moments)])
 
-    def _rows_wanted(self, moments: RunningMoments) -> int | None:
-        """How many more rows may move these statistics (None: all)."""
+    def _rows_left(self, moments: RunningMoments) -> int | None:
+        """How many more rows these statistics accept. None: any number."""
         if self.config.observation != "static":
             return None
         return max(0, self.config.static_rows - moments.count)
 
-    def _follow_returns(self, rows: Row, running: Array) -> tuple[Array, Array]:
-        """The running discounted return at every row (T, N), each env on its own, and the last of them.
+    def _discounted_returns(self, rows: Row, running: Array) -> tuple[Array, Array]:
+        """The running discounted return of each env at every row (T, N), and at the last row (N,).
 
-        It restarts where an episode starts; that row brought no reward, so it is not a sample.
+        It restarts at first rows. These have no reward, so callers leave them out of the statistics.
         """
         reward, discount = rows["reward"], self.config.reward_discount * ~rows["is_first"]
         returns = np.empty(reward.shape)
@@ -238,6 +237,6 @@ class Normaliser:
 
 
 def _unstack(columns: Row, keys: Iterable[str], length: int) -> list[Row]:
-    """Rows of one moment each out of columns (T, ...)."""
+    """Split columns (T, ...) into T rows."""
     arrays = {key: np.array(columns[key]) for key in keys} if length else {}
     return [{key: values[t] for key, values in arrays.items()} for t in range(length if arrays else 0)]

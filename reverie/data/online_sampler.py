@@ -1,9 +1,8 @@
-"""What was collected last is served first: every row once, before anything is served again.
+"""Serves new rows first, each once, before any row is sampled again.
 
-As in DreamerV3 (Hafner et al. 2023), whose replay keeps a queue of windows that were just collected. Here nothing is
-queued: a cursor per env says how far its rows were served, which is all that has to be saved. Unpadded windows are
-laid side by side, so that each row is served once (apart from serving as context); within episodes each legal sample
-is served once.
+DreamerV3 (Hafner et al. 2023) keeps a queue of new windows for this. Here a cursor per env marks how far its rows were
+served, and only cursors are saved. Unpadded windows are consecutive, so each row is served once, apart from serving as
+context. For reads within episodes, each legal sample is served once.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from reverie.data.sampler import Draw, UniformSampler
 
 
 class OnlineSampler(UniformSampler):
-    """New samples in the order in which they were collected; when there are none left, any with the same chance.
+    """New samples in the order in which they were collected, then uniform samples.
 
-    Hooks that read the same buffer share the cursors: a row is new only once. Rows that are dropped before their turn
-    came are lost, which shows in too few samples per insert.
+    Hooks that read the same buffer share the cursors, so a row is new only once. Rows that are dropped before they were
+    served are lost: ``samples_per_insert`` is then too low.
     """
 
     class Config(ComponentConfig):
-        """Serving new rows has nothing to set."""
+        """No settings."""
 
         kind: str = "online"
-        """New rows first, each once; then all alike."""
+        """New rows first, each once, then uniform samples."""
 
     def __init__(self, config: ComponentConfig, rows: ObservedColumns) -> None:
         super().__init__(config, rows)
@@ -40,7 +39,7 @@ class OnlineSampler(UniformSampler):
 
     def clear(self) -> None:
         self._cursors = np.full(self.rows.num_envs, self.rows.oldest)
-        """For each env the first vector step at which no sample was served yet."""
+        """First vector step of each env that was not served yet."""
 
     def state(self) -> State:
         return {"cursors": self._cursors.copy()}
@@ -49,12 +48,12 @@ class OnlineSampler(UniformSampler):
         self._cursors = np.array(state["cursors"])
 
     def _serve(self, count: int, span: Span) -> Array:
-        """Up to ``count`` anchors; the envs take turns, those that lag behind first."""
+        """Up to ``count`` new anchors. The envs with the oldest cursors come first."""
         stride = 1 if span.is_within_episode else span.before + 1 + span.after - span.context
         self._cursors = np.maximum(self._cursors, self.rows.oldest)
         served = np.empty(0, np.int64)
         while len(served) < count:
-            # Later rows no longer change what is legal here.
+            # Only anchors whose samples are complete: later rows cannot make them illegal.
             envs = np.flatnonzero(self._cursors + span.after < self.rows.end)
             if len(envs) == 0:
                 break

@@ -1,13 +1,12 @@
 """Prioritised sampling: Schaul et al. 2016, "Prioritized experience replay", in its proportional form.
 
-A row's chance is its weight, ``(|priority| + epsilon) ** alpha``; rows that nothing is known of yet have the largest
-weight so far. Departures: samples of a batch are independent (the paper draws one from each of B equal parts), so that
-mixtures with other samplers mean what they say; and ``beta`` grows with the rows added, the only clock that a buffer
-has.
+A row is drawn in proportion to its weight, ``(|priority| + epsilon) ** alpha``. New rows get the largest weight so far.
+Two departures from the paper: the samples of a batch are independent (the paper draws one from each of B equal ranges),
+so that mixing with other samplers is exact, and ``beta`` grows with the rows added, the only clock that a buffer has.
 
-The usual tree holds a weight for every row, and what must not be sampled is drawn again or served all the same. Here a
-tree holds only anchors that are legal for one kind of sample: a row enters it when the rows that it needs have come,
-and leaves it before one of them goes. Weights are what is saved; trees follow from them and the rows.
+The usual sum tree holds every row, and illegal samples are redrawn or served anyway. Here a tree holds only the anchors
+that are legal for one kind of sample: an anchor enters when all rows of its sample are stored and leaves before one of
+them is dropped. Only weights are saved, trees are rebuilt from them.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from reverie.data.sampler import Draw, no_legal_sample
 from reverie.data.sum_tree import SumTree
 
 _SMALLEST, _LARGEST = np.finfo(np.float32).tiny, np.finfo(np.float32).max
-"""Bounds of weights: one of 0 would mean that a row is not legal."""
-_MOST_WRITES = 1000
-"""A tree that was not drawn from for so many writes is let go: to build it again costs no more than to catch up."""
+"""Bounds of weights. 0 marks illegal anchors."""
+_MAX_PENDING_WRITES = 1000
+"""A tree with more pending writes is deleted: rebuilding it is no slower than updating it."""
 
 
 class PrioritisedSampler:
-    """Rows from which there was much to learn are drawn more often."""
+    """Draws rows with large priorities more often."""
 
     class Config(ComponentConfig):
-        """How much priorities count."""
+        """Settings of prioritised sampling."""
 
         kind: str = "prioritised"
-        """Rows with large errors more often; for algorithms that report priorities."""
+        """Rows with large priorities more often, for algorithms that report priorities."""
         alpha: float = Field(0.6, ge=0, le=1)
-        """How much priorities count: 0 draws all rows alike, 1 in proportion to them."""
+        """Exponent of priorities: 0 samples uniformly, 1 in proportion to priorities."""
         beta_start: float = Field(0.4, ge=0, le=1)
-        """How much of the bias by that is corrected in updates at first: 0 nothing, 1 all of it."""
+        """Exponent of importance weights at the start: 0 corrects none of the sampling bias, 1 all of it."""
         beta_end: float = Field(1.0, ge=0, le=1)
-        """How much of it is corrected after beta_rows."""
+        """Exponent of importance weights after beta_rows."""
         beta_rows: int | None = Field(None, ge=1)
-        """Rows over all envs until beta_end is reached; empty: the env steps of the run, fixed when it is created.
-        A run without a budget of env steps corrects by beta_end from the start."""
+        """Rows over all envs until beta_end is reached. Empty: the run's env steps, fixed when the run is created.
+        A run without a budget of env steps uses beta_end from the start."""
         epsilon: float = Field(1e-6, gt=0)
-        """Added to every priority, so that no row is lost for good."""
+        """Added to every priority, so that every row can be drawn."""
 
     uses_priorities = True
 
@@ -58,11 +57,11 @@ class PrioritisedSampler:
         self._trees: dict[Span, LegalTree] = {}
         self._largest = 1.0
         self._admitted = rows.oldest * rows.num_envs
-        """The first id that has no weight yet."""
+        """First id without a weight."""
 
     @staticmethod
     def row_bytes(config: ComponentConfig) -> int:
-        """A weight, and a place in one tree; hooks that read other kinds of samples have one each."""
+        """A weight and a leaf of one tree. Every further kind of sample needs another tree."""
         return np.dtype(np.float32).itemsize + SumTree.ROW_BYTES
 
     @property
@@ -71,7 +70,7 @@ class PrioritisedSampler:
         return self.config.beta_start + progress * (self.config.beta_end - self.config.beta_start)
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
-        """Samples in proportion to their weights; importance is the largest, 1, for the least likely of them."""
+        """Samples in proportion to their weights, with importance weights scaled to a maximum of 1."""
         self._admit()
         if span not in self._trees:
             self._trees[span] = LegalTree(self.rows, span)
@@ -97,7 +96,7 @@ class PrioritisedSampler:
         self._largest = max(self._largest, float(weights.max(initial=0)))
         for tree in self._trees.values():
             tree.changed.append(ids)
-        self._trees = {span: tree for span, tree in self._trees.items() if len(tree.changed) <= _MOST_WRITES}
+        self._trees = {span: tree for span, tree in self._trees.items() if len(tree.changed) <= _MAX_PENDING_WRITES}
 
     def clear(self) -> None:
         self._trees = {}
@@ -114,7 +113,7 @@ class PrioritisedSampler:
         self._largest, self._admitted = float(state["largest"]), int(state["admitted"])
 
     def _admit(self) -> None:
-        """Give the rows that came since the last time the largest weight so far."""
+        """Give new rows the largest weight so far."""
         oldest, end = self.rows.oldest * self.rows.num_envs, self.rows.end * self.rows.num_envs
         self._weights[self.rows.slots(np.arange(max(self._admitted, oldest), end))] = self._largest
         self._admitted = end
@@ -122,47 +121,47 @@ class PrioritisedSampler:
     def _weigh(self, priorities: Array) -> Array:
         if not np.isfinite(priorities).all():
             raise TrainingError(
-                "The algorithm wrote back priorities that are infinite or not numbers.",
-                "Lower the learning rate or clip gradients: its errors have grown out of bounds.",
+                "The algorithm wrote back priorities that are NaN or infinite.",
+                "Its errors diverge: lower the learning rate or clip gradients.",
             )
         weights = (np.abs(priorities.astype(np.float64)) + self.config.epsilon) ** self.config.alpha
         return np.clip(weights, _SMALLEST, _LARGEST).astype(np.float32)
 
 
 class LegalTree:
-    """The weights of all anchors that are legal for one kind of sample, up to date whenever it is refreshed."""
+    """Sum tree over the weights of all anchors that are legal for one kind of sample."""
 
     def __init__(self, rows: ObservedColumns, span: Span) -> None:
         self.rows = rows
         self.span = span
         self.sums = SumTree(rows.capacity_rows)
         self.changed: list[Array] = []
-        """Ids whose weights were written since the last time."""
+        """Ids whose weights changed since the last refresh."""
         self._oldest = self._settled = rows.oldest
-        """The oldest step of the last time, and the first one whose legality later rows may still change."""
+        """Oldest vector step at the last refresh, and the first step whose legality new rows may still change."""
 
     def refresh(self, weights: Array) -> SumTree:
-        """Take in what came, went and was written since the last time, all at once; ``weights`` lie by slot."""
+        """Apply all inserts, evictions and priority changes since the last call. ``weights`` is indexed by slot."""
         if self._oldest < self.rows.oldest:
-            self._drop()
-        ids = self._doubtful()
+            self._remove_dropped()
+        ids = self._outdated_ids()
         slots = self.rows.slots(ids)
         self.sums.write(slots, np.where(find_legal(self.rows, ids, self.span), weights[slots], 0))
         self._settled = max(self._settled, self.rows.end - self.span.after)
         self.changed = []
         return self.sums
 
-    def _drop(self) -> None:
-        """Empty the slots of rows that went, and look again at those that may have needed them."""
+    def _remove_dropped(self) -> None:
+        """Set the weights of dropped rows to 0 and recheck the anchors whose samples contained them."""
         rows, span = self.rows, self.span
-        gone = self._ids(max(self._oldest, rows.oldest - rows.capacity_steps), rows.oldest)
-        self.sums.write(rows.slots(gone), np.zeros(len(gone)))
+        dropped = self._ids(max(self._oldest, rows.oldest - rows.capacity_steps), rows.oldest)
+        self.sums.write(rows.slots(dropped), np.zeros(len(dropped)))
         self.changed.append(self._ids(rows.oldest, min(rows.oldest + span.before + span.history, rows.end)))
         self._oldest = rows.oldest
         self._settled = max(self._settled, rows.oldest)
 
-    def _doubtful(self) -> Array:
-        """All stored ids whose weight or legality may have changed, each once."""
+    def _outdated_ids(self) -> Array:
+        """All stored ids whose weight or legality may have changed, without repeats."""
         ids = np.concatenate([*self.changed, self._ids(self._settled, self.rows.end)])
         return np.unique(ids[self.rows.holds(ids)])
 

@@ -1,12 +1,12 @@
-"""The buffer of on-policy algorithms: what was collected since the last read, emptied by reading.
+"""The buffer of on-policy algorithms: the rows collected since the last read. Reading empties it.
 
-Adding a row only keeps a reference to it (vectors give fresh arrays each step); rows are put together when
-they are read. An episode read takes finished episodes and leaves unfinished ones for the next time, so that
-long episodes are not under-represented. Rows that the collector marks as not ``valid`` (an env that has given its
-share of episodes and rests until the others have, too) are kept in their slots, but no episode read serves them.
+Adding a row only keeps a reference to it, because vector envs return new arrays at every step. Rows are stacked when
+they are read. An episode read takes the finished episodes and leaves the others for the next read, so that long
+episodes are not under-represented. Rows that are not ``valid``, from an env that has finished its episodes and waits
+for the others, are stored, but no episode read serves them.
 
-Of extras named ``carry/*`` only those of a rollout's first row are kept, and served as (N, 1, ...): networks with
-memory need to know what they remembered when the rollout began, and can work out the rest from its rows.
+Of the extras named ``carry/*`` only those of the first row are kept, and served as (N, 1, ...): a recurrent network
+needs its hidden state at the start of the rollout and computes the others from the rows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
 
-class Spans(NamedTuple):
-    """Where episodes lie among the kept rows."""
+class EpisodeSpans(NamedTuple):
+    """The columns of episodes in the stored rows (N, T)."""
 
     finished: list[tuple[int, int, int]]
-    """Env, first column and the column behind the last one."""
+    """Env, first column, and one past the last column."""
     unfinished: Array
-    """Per env the first column of the episode that is still going on."""
+    """First column (N,) of each env's current episode."""
 
 
 class RolloutBuffer:
@@ -45,9 +45,9 @@ class RolloutBuffer:
         """What is stored with each row."""
 
         kind: str = "rollout"
-        """Keeps what was collected since the last read."""
+        """Keeps the rows collected since the last read."""
         policy_version: bool = False
-        """Whether each row also stores policy_version: the updates behind the weights that chose its action."""
+        """Also store policy_version with each row: the number of updates of the weights that chose its action."""
 
     def __init__(self, config: Config, specs: Specs, num_envs: int) -> None:
         self.config = config
@@ -58,10 +58,10 @@ class RolloutBuffer:
     def clear(self) -> None:
         self._rows: list[Row] = []
         self._carry: Row = {}
-        self._begin = np.zeros(self.num_envs, np.int64)  # per env the first column not served yet
+        self._begin = np.zeros(self.num_envs, np.int64)  # first column of each env that was not served yet
 
     def add(self, row: Row) -> None:
-        """Keep a row of every env; without a ``valid`` of its own all of it counts."""
+        """Store a row of every env. All of them are valid unless the row has a ``valid``."""
         carry = {key: row[key] for key in row if key.startswith(CARRY)}
         if carry:
             self._carry = self._carry if self._rows else carry
@@ -71,7 +71,7 @@ class RolloutBuffer:
         self._rows.append(row if "valid" in row else {**row, "valid": np.ones(self.num_envs, bool)})
 
     def extend(self, block: Block) -> None:
-        """Keep the rows (N, T, ...) of a block: the same as adding its vector steps one by one."""
+        """Store the rows (N, T, ...) of a block, with the same result as adding its vector steps one by one."""
         rows = with_version(block) if self.config.policy_version else block.rows
         for time in range(len(block)):
             self.add({key: values[:, time] for key, values in rows.items()})
@@ -82,43 +82,43 @@ class RolloutBuffer:
         return isinstance(read, Episodes) and bool(self._rows) and bool(self._spans().finished)
 
     def sample(self, read: Read, arriving: Row, rng: np.random.Generator) -> Row:
-        """Everything as (N, T + 1) with ``arriving`` as the last column, or finished episodes as (E, T)."""
+        """All rows as (N, T + 1) with ``arriving`` as the last column, or finished episodes as (E, T)."""
         if isinstance(read, Episodes) and read.count is not None:
             raise ConfigError(
                 f"A rollout buffer serves all finished episodes, not a sample of {read.count}.",
-                "Give the phase a replay buffer, or read Episodes() without a count.",
+                "Use a replay buffer in this phase, or read Episodes() without a count.",
             )
         if not isinstance(read, self.traits.serves):
             raise ConfigError(
-                f"A rollout buffer cannot serve the read {type(read).__name__}: it forgets what was read.",
-                "Give the phase a replay buffer, or choose an algorithm that reads Rollout or Episodes.",
+                f"A rollout buffer cannot serve the read {type(read).__name__}: it serves each row once.",
+                "Use a replay buffer in this phase, or an algorithm that reads Rollout or Episodes.",
             )
         if not self.can_sample(read):
             raise TrainingError(
-                f"There is nothing for the read {type(read).__name__} yet.",
-                "Let the phase collect before the update: rows for Rollout, whole episodes for Episodes.",
+                f"The buffer has no rows for the read {type(read).__name__}.",
+                "Collect before the update: rows for Rollout, complete episodes for Episodes.",
             )
         return self._take_rollout(arriving) if isinstance(read, Rollout) else self._take_episodes()
 
     def write_back(self, values: WriteBack) -> None:
         raise TrainingError(
-            f"The algorithm wrote back {', '.join(sorted(values.columns))}; rollouts keep no annotations.",
-            "Return no write_back from this hook, or give the phase a buffer that keeps annotations.",
+            f"The algorithm wrote back {', '.join(sorted(values.columns))}, but a rollout buffer has no annotations.",
+            "Return no write_back from this hook, or use a replay buffer in this phase.",
         )
 
     def metrics(self) -> dict[str, float]:
-        """Nothing to tell: every row is read once, at once."""
+        """None: every row is read exactly once."""
         return {}
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of what is kept at the moment."""
+        """Bytes of the stored rows."""
         rows = len(self._rows) * sum(array.nbytes for array in self._rows[0].values()) if self._rows else 0
         return rows + sum(array.nbytes for array in self._carry.values())
 
     @staticmethod
     def forecast(config: Config, expected: ExpectedRows) -> Forecast:
-        """Memory between two reads, plus one copy while a batch is assembled."""
+        """Memory of the rows between two reads, and of the batch that is stacked from them."""
         carry = sum(array.nbytes // len(array) for key, array in expected.extras.items() if key.startswith(CARRY))
         others = {key: array for key, array in expected.extras.items() if not key.startswith(CARRY)}
         if config.policy_version:
@@ -150,8 +150,8 @@ class RolloutBuffer:
             return stack_rows(self._rows if arriving is None else [*self._rows, arriving], axis)
         except KeyError as error:
             raise TrainingError(
-                f"Some of the collected rows have no '{error.args[0]}'.",
-                "Let the algorithm's act return the same extras at every call.",
+                f"Some collected rows have no column '{error.args[0]}'.",
+                "Return the same extras from every call of the algorithm's act.",
             ) from error
 
     def _take_rollout(self, arriving: Row) -> Row:
@@ -159,7 +159,7 @@ class RolloutBuffer:
             key: arriving[key] if key in arriving else np.zeros_like(array) for key, array in self._rows[-1].items()
         }
         batch = self._stack(arriving=newest | {"valid": np.ones(self.num_envs, bool)})
-        # An episode read that came before may have taken some of these rows.
+        # An earlier read of episodes may have served some of these rows.
         batch["valid"] &= np.arange(len(self._rows) + 1) >= self._begin[:, None]
         if batch["valid"].all():
             del batch["valid"]
@@ -169,7 +169,7 @@ class RolloutBuffer:
 
     def _take_episodes(self) -> Row:
         spans, rows = self._spans(), self._stack()
-        batch = {key: _cut(values, spans.finished) for key, values in rows.items()}
+        batch = {key: _pad_episodes(values, spans.finished) for key, values in rows.items()}
         lengths = np.array([stop - start for _, start, stop in spans.finished])
         batch["valid"] = np.arange(lengths.max()) < lengths[:, None]
         self._keep_from(spans.unfinished)
@@ -180,23 +180,23 @@ class RolloutBuffer:
         self._rows = self._rows[oldest:]
         self._begin = columns - oldest
 
-    def _spans(self) -> Spans:
-        """Whole valid episodes only: one whose start was served or never seen is left out."""
+    def _spans(self) -> EpisodeSpans:
+        """Only complete, valid episodes: without those whose first row was served before or never stored."""
         is_first, valid = (np.stack([row[key] for row in self._rows], axis=1) for key in ("is_first", "valid"))
         last = np.stack([is_last(row) for row in self._rows], axis=1)
         columns = np.arange(last.shape[1])
         start = np.maximum.accumulate(np.where(is_first, columns, -1), axis=1)
-        whole = last & valid & (start >= self._begin[:, None])
-        ends = [(int(env), int(column)) for column, env in np.argwhere(whole.T)]  # in the order they ended
+        is_end = last & valid & (start >= self._begin[:, None])
+        ends = [(int(env), int(column)) for column, env in np.argwhere(is_end.T)]  # in the order they ended
         finished = [(env, int(start[env, column]), column + 1) for env, column in ends]
-        going_on = (~last & valid)[:, -1] & (start[:, -1] >= self._begin)
-        return Spans(finished, np.where(going_on, start[:, -1], last.shape[1]))
+        is_unfinished = (~last & valid)[:, -1] & (start[:, -1] >= self._begin)
+        return EpisodeSpans(finished, np.where(is_unfinished, start[:, -1], last.shape[1]))
 
 
-def _cut(values: Array, spans: list[tuple[int, int, int]]) -> Array:
-    """Pieces of (N, T, ...) as (E, longest, ...), padded with zeros."""
+def _pad_episodes(values: Array, spans: list[tuple[int, int, int]]) -> Array:
+    """Episodes out of a column (N, T, ...) as (E, longest, ...), padded with zeros."""
     longest = max(stop - start for _, start, stop in spans)
-    pieces = np.zeros((len(spans), longest, *values.shape[2:]), values.dtype)
-    for piece, (env, start, stop) in zip(pieces, spans, strict=True):
-        piece[: stop - start] = values[env, start:stop]
-    return pieces
+    padded = np.zeros((len(spans), longest, *values.shape[2:]), values.dtype)
+    for episode, (env, start, stop) in zip(padded, spans, strict=True):
+        episode[: stop - start] = values[env, start:stop]
+    return padded

@@ -1,8 +1,8 @@
-"""The layout of rows in time: the only place that shifts, masks or stacks them.
+"""The layout of rows in time: the only module that shifts, masks or stacks them.
 
-Batches may hold numpy arrays or torch tensors; torch is never imported here. What a row holds is told in
-:mod:`reverie.core.types`. Reward and flags lie in the row they arrive in, so the transition out of row t
-needs row t + 1; :func:`transitions` is where the two meet, and nobody else writes ``[:, 1:]``.
+Batches may hold numpy arrays or torch tensors; torch is never imported here. :mod:`reverie.core.types` lists the
+columns of a row. Reward and flags are stored with the observation that they arrived with, so a transition out of row t
+needs row t + 1. :func:`transitions` pairs the two; no other code writes ``[:, 1:]``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from reverie.core.specs import Specs
 
 _FIXED_BYTES = (np.dtype(np.float32).itemsize, *[np.dtype(np.bool_).itemsize] * 3)
-"""Reward, is_first, terminated and truncated of one row."""
+"""Sizes of reward, is_first, terminated and truncated in one row."""
 
 POLICY_VERSION = "policy_version"
-"""The column of rows that say how many updates are behind the weights that chose their action."""
+"""Column with the number of updates of the weights that chose a row's action."""
 UNKNOWN_VERSION = -1
 
 
 class Transitions(NamedTuple):
-    """Pairs of neighbouring rows; ``weight`` (B, T) is 0 where a pair is none and belongs into every mean."""
+    """Pairs of consecutive rows. Every mean must use ``weight`` (B, T), which is 0 where a pair is not a transition."""
 
     now: dict[str, Any]
     then: dict[str, Any]
@@ -35,33 +35,33 @@ class Transitions(NamedTuple):
 
 
 def transitions(batch: Batch) -> Transitions:
-    """Rows ``(B, T + 1)`` as T steps: in ``now`` the agent acted, in ``then`` it got reward and flags.
+    """Rows ``(B, T + 1)`` as T transitions: the agent acted in ``now``, its reward and flags arrived in ``then``.
 
-    A pair counts (weight 1) unless ``now`` ended its episode, ``then`` starts one (rows lie beside each other
-    that never followed each other, as after a reset in mid-episode) or either is padding (``valid``).
+    The weight is 1 unless ``now`` ends its episode, ``then`` starts one (an episode may also be abandoned without a
+    final row), or either row is not ``valid``.
     """
     now = {key: value[:, :-1] for key, value in batch.items()}
     then = {key: value[:, 1:] for key, value in batch.items()}
-    real = ~(is_last(now) | then["is_first"])
+    is_real = ~(is_last(now) | then["is_first"])
     if "valid" in batch:
-        real = real & now["valid"] & then["valid"]
-    return Transitions(now, then, _as_float(real))
+        is_real = is_real & now["valid"] & then["valid"]
+    return Transitions(now, then, _as_float(is_real))
 
 
 class Sequences(NamedTuple):
-    """Sequences of T rows, each behind a row of context."""
+    """Sequences of T rows, each with one row of context before it."""
 
     context: dict[str, Any]
     rows: dict[str, Any]
     weight: Any
-    """(B, T): 0 for rows that are not ``valid``; it belongs into every mean. None where all rows count."""
+    """(B, T): 0 for rows that are not ``valid``. Every mean must use it. None if all rows are valid."""
 
 
 def with_context(batch: Batch) -> Sequences:
-    """Rows ``(B, T + 1)`` as the first one of each sequence and the T that follow it.
+    """Split rows ``(B, T + 1)`` into one row of context and a sequence of T rows.
 
-    These have the ``previous_action`` that led to them; in a first row of an episode it means nothing. A row behind one
-    that is not ``valid`` (padding, or an env that waits for others) counts as first: it does not follow from it.
+    The rows of the sequence get a ``previous_action``, which is meaningless in first rows. A row after one that is not
+    ``valid`` (padding, or an env that waited for others) is marked ``is_first``.
     """
     context = {key: value[:, 0] for key, value in batch.items()}
     rows = {key: value[:, 1:] for key, value in batch.items()}
@@ -73,27 +73,27 @@ def with_context(batch: Batch) -> Sequences:
 
 
 def newest_frame(obs: Any, channels: int) -> Any:
-    """The last frame of a stack: what a buffer has to store."""
+    """The last frame of a stack, the only one that a buffer stores."""
     return obs[..., -channels:]
 
 
 def stack_frames(frames: Any, is_first: Any, count: int) -> Any:
-    """Stacks of frames from single ones, oldest first: (B, T, ..., C) becomes (B, T, ..., count * C).
+    """Stack single frames, oldest first: (B, T, ..., C) becomes (B, T, ..., count * C).
 
-    Where a stack would reach behind the start of its episode the first frame is repeated, as the env wrapper
-    does. Rows before column 0 are unknown and padded in the same way: read ``count - 1`` more, drop them.
+    Near the start of an episode the first frame is repeated, as the env wrapper does. The same happens at column 0,
+    where earlier rows are unknown: read ``count - 1`` rows more and drop them.
     """
     index = _frame_indices(_as_numpy(is_first), count)
     stacked = frames[np.arange(len(index))[:, None, None], index]  # (B, T, count, ..., C)
     for axis in range(2, stacked.ndim - 2):
-        stacked = stacked.swapaxes(axis, axis + 1)  # carries the count to the channels
+        stacked = stacked.swapaxes(axis, axis + 1)  # move the axis of frames next to the channels
     return stacked.reshape(*stacked.shape[:-2], -1)
 
 
 def row_bytes(specs: Specs, extras: Mapping[str, Array], wider_than: int = -1) -> int:
-    """Bytes that one row of one env takes; ``extras`` is an example of what else is kept, shape (N, ...).
+    """Bytes per row. ``extras`` are examples of the extras, shape (N, ...).
 
-    Only columns of more than ``wider_than`` bytes a row count.
+    Counts only columns with more than ``wider_than`` bytes per row.
     """
     kinds = [(spec.shape, spec.dtype) for spec in specs.observations.values()]
     kinds.append((specs.action.shape, specs.action.dtype))
@@ -103,19 +103,19 @@ def row_bytes(specs: Specs, extras: Mapping[str, Array], wider_than: int = -1) -
 
 
 def with_version(block: Block) -> Row:
-    """The rows (N, T, ...) of a block, with its policy version as a column."""
+    """The rows (N, T, ...) of a block with a column ``policy_version``."""
     return {**block.rows, POLICY_VERSION: np.full(block.rows["is_first"].shape, block.policy_version, np.int64)}
 
 
 def stack_rows(rows: list[Row], axis: int) -> Row:
-    """Rows of one moment each, with a new time axis."""
+    """Stack rows along a new time axis."""
     return {key: np.stack([row[key] for row in rows], axis=axis) for key in rows[0]}
 
 
 def _frame_indices(is_first: Array, count: int) -> Array:
-    """For each row the columns of its ``count`` frames, oldest first: (B, T, count)."""
+    """The columns of the ``count`` frames of each row, oldest first: (B, T, count)."""
     columns = np.arange(is_first.shape[1])
-    start = np.maximum.accumulate(np.where(is_first, columns, 0), axis=1)  # of each row's episode
+    start = np.maximum.accumulate(np.where(is_first, columns, 0), axis=1)  # first column of each row's episode
     ages = np.arange(count - 1, -1, -1)
     indices: Array = np.maximum(columns[:, None] - ages, start[:, :, None])
     return indices

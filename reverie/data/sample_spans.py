@@ -1,8 +1,8 @@
-"""Where samples may lie: which rows around an anchor belong to a sample, and which anchors are legal.
+"""Which rows belong to a sample, and which samples are legal.
 
-A sample is named by the id of its anchor row; :class:`Span` says which rows around the anchor belong to it. Usually
-a list of the legal slots is kept. Here they are judged when they are asked for, by the flags of the stored rows, so
-that one buffer serves every kind of sample and adding a row costs nothing.
+A sample is identified by the id of its anchor row; :class:`Span` defines the rows around the anchor that belong to it.
+Other buffers maintain a list of legal anchors. Here the flags of the stored rows decide when a sample is drawn, so one
+buffer serves every kind of sample and adding a row costs nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from reverie.data.columns import ObservedColumns
 from reverie.data.derived_columns import FIRST, LAST, VALID, can_continue, can_follow
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 64, 16384
-"""Anchors judged in one go."""
+"""Numbers of anchors that are checked at a time."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """The rows of a sample: ``before`` of them precede the anchor, ``after`` follow it.
+    """The rows of a sample: ``before`` rows, the anchor, ``after`` rows.
 
-    Within an episode, rows missing before its start, and up to ``pad_after`` behind its end, are padding.
+    Within an episode, rows before its first row, and up to ``pad_after`` rows after its final row, are padding.
     """
 
     before: int
@@ -34,9 +34,9 @@ class Span:
     pad_after: int = 0
     is_within_episode: bool = True
     context: int = 0
-    """How many of the rows only lead up to the others; they may have been served as others before."""
+    """How many of the first rows are context. The online sampler may have served them before."""
     history: int = 0
-    """Rows before the first one that have to be known unless the episode starts there: frames of its stack."""
+    """Rows of the same episode before the sample that must also be stored, for the frame stacks."""
 
     @cached_property
     def offsets(self) -> Array:
@@ -44,17 +44,17 @@ class Span:
 
     @cached_property
     def is_fixed(self) -> bool:
-        """Whether legal samples reach equally far from their anchors, so that none has padding."""
+        """Whether legal samples have no padding."""
         return self.before == self.pad_after == 0
 
     @cached_property
     def is_step(self) -> bool:
-        """A single step within an episode: the commonest sample of all."""
+        """Whether a sample is one transition, the most common read."""
         return self.is_fixed and self.is_within_episode and self.after == 1
 
 
 class Extent(NamedTuple):
-    """How far samples reach from their anchors, as offsets of their first and last real rows."""
+    """Offsets of the first and last real row of each sample from its anchor, and whether the sample is legal."""
 
     first: Array
     last: Array
@@ -62,7 +62,7 @@ class Extent(NamedTuple):
 
 
 def find_extent(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
-    """How far the samples at these stored anchors reach, and whether they may be served."""
+    """The extent of the samples at these stored anchors."""
     if span.is_within_episode:
         extent = _reach_within_episode(columns, anchors, span)
     else:
@@ -73,7 +73,7 @@ def find_extent(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
 
 
 def check_anchors(columns: ObservedColumns, anchors: Array, span: Span) -> Array:
-    """Which of these anchors, all within :func:`anchor_range`, are legal; quick for single steps."""
+    """Whether each anchor is legal. All must be within :func:`anchor_range`. Has a fast path for single transitions."""
     if not span.is_step:
         return find_extent(columns, anchors, span).is_legal
     is_legal = columns.flags.take_is_successor(columns.slots(anchors + columns.num_envs))
@@ -82,24 +82,24 @@ def check_anchors(columns: ObservedColumns, anchors: Array, span: Span) -> Array
 
 
 def find_legal(columns: ObservedColumns, anchors: Array, span: Span) -> Array:
-    """Which of any number of anchors are legal; rows that are not stored are not."""
+    """Whether each anchor is legal, for any number of anchors. Anchors that are not stored are illegal."""
     blocks = [anchors[begin : begin + _LARGEST_BLOCK] for begin in range(0, len(anchors), _LARGEST_BLOCK)]
     return np.concatenate([np.empty(0, bool), *(find_extent(columns, block, span).is_legal for block in blocks)])
 
 
 def has_legal(columns: ObservedColumns, span: Span) -> bool:
-    """Whether there is any legal sample; nearly always the newest rows tell."""
+    """Whether any sample is legal. Starts with the newest rows, which nearly always decide."""
     return any(len(legal) for legal in legal_blocks(columns, span))
 
 
 def anchor_range(columns: ObservedColumns, span: Span) -> tuple[int, int]:
-    """All ids at which an anchor can lie, as a half-open range; empty if the second is not larger."""
+    """The ids [low, high) that can be anchors. Empty if ``high <= low``."""
     steps_needed = span.after - span.pad_after
     return columns.oldest * columns.num_envs, (columns.end - steps_needed) * columns.num_envs
 
 
 def legal_blocks(columns: ObservedColumns, span: Span) -> Iterator[Array]:
-    """All legal anchors, newest first, in blocks that grow: whoever needs only one is soon served."""
+    """All legal anchors in blocks, newest block first. Blocks grow, so that finding a single anchor is fast."""
     low, high = anchor_range(columns, span)
     size = _SMALLEST_BLOCK
     while high > low:
@@ -116,23 +116,23 @@ def _reach_across_episodes(columns: ObservedColumns, anchors: Array, span: Span)
 
 
 def _reach_within_episode(columns: ObservedColumns, anchors: Array, span: Span) -> Extent:
-    """Rows hang together until one is final, starts anew, is marked as not valid or is not stored."""
+    """A sample extends from its anchor until an episode ends or starts, or a row is not valid or not stored."""
     ids = anchors[:, None] + span.offsets * columns.num_envs
-    flags = columns.flags.take(columns.slots(ids)) * columns.holds(ids)  # 0, not even valid, where nothing is stored
-    linked = can_continue(flags[:, :-1]) & can_follow(flags[:, 1:])
-    before = np.logical_and.accumulate(linked[:, : span.before][:, ::-1], axis=1).sum(axis=1)
-    after = np.logical_and.accumulate(linked[:, span.before :], axis=1).sum(axis=1)
-    each = np.arange(len(anchors))
-    starts = flags[each, span.before - before] & FIRST != 0
-    ends = flags[each, span.before + after] & LAST != 0
-    starts_well = (before == span.before) | starts
-    ends_well = (after == span.after) | (ends & (span.after - after <= span.pad_after))
-    is_legal = (flags[:, span.before] & VALID != 0) & starts_well & ends_well
+    flags = columns.flags.take(columns.slots(ids)) * columns.holds(ids)  # 0, so not VALID, for rows that are not stored
+    is_linked = can_continue(flags[:, :-1]) & can_follow(flags[:, 1:])
+    before = np.logical_and.accumulate(is_linked[:, : span.before][:, ::-1], axis=1).sum(axis=1)
+    after = np.logical_and.accumulate(is_linked[:, span.before :], axis=1).sum(axis=1)
+    samples = np.arange(len(anchors))
+    is_start = flags[samples, span.before - before] & FIRST != 0
+    is_end = flags[samples, span.before + after] & LAST != 0
+    begins_legally = (before == span.before) | is_start
+    ends_legally = (after == span.after) | (is_end & (span.after - after <= span.pad_after))
+    is_legal = (flags[:, span.before] & VALID != 0) & begins_legally & ends_legally
     return Extent(-before, after, is_legal)
 
 
 def _has_history(columns: ObservedColumns, anchors: Array, first: Array | int, span: Span) -> Array | bool:
-    """Where the frames before the first row of a sample are stored, or are none of its episode."""
+    """Whether the earlier frames that the first row of each sample needs are stored. True: all of them."""
     known_from = (columns.oldest + span.before + span.history) * columns.num_envs
     if not np.count_nonzero(anchors < known_from):
         return True

@@ -1,10 +1,10 @@
-"""How a replay buffer draws its samples: all alike, or the newer the more likely.
+"""Samplers choose the samples of a replay buffer: uniformly here, or newer rows more often.
 
-Anchors are drawn from all stored rows, and those whose span does not fit are drawn again, which gives every legal one
-its right share without keeping a list of them. When few fit, they are all looked up instead.
+Anchors are drawn from all stored rows and illegal ones are redrawn (rejection sampling), so no list of legal anchors is
+maintained. If few anchors are legal, all of them are listed instead.
 
-The other samplers: :mod:`reverie.data.prioritised_sampler`, :mod:`reverie.data.online_sampler` and
-:mod:`reverie.data.mixture_sampler`.
+More samplers: :mod:`reverie.data.prioritised_sampler`, :mod:`reverie.data.online_sampler`,
+:mod:`reverie.data.shuffled_sampler` and :mod:`reverie.data.mixture_sampler`.
 """
 
 from __future__ import annotations
@@ -23,53 +23,54 @@ from reverie.data.columns import ObservedColumns
 from reverie.data.sample_spans import Span, anchor_range, check_anchors, legal_blocks
 
 _ROUNDS = 8
-"""Rounds of drawing, with ever more to spare: enough while 1 anchor in 100 is legal."""
+"""Rounds of rejection sampling, each with twice the candidates: enough if 1 anchor in 100 is legal."""
 
 
 class Draw(NamedTuple):
-    """Samples, named by their anchors (B,)."""
+    """The samples of a batch."""
 
     anchors: Array
+    """Ids of the anchor rows (B,)."""
     importance: Array | None = None
-    """How much each counts in a mean (B,), float32 and at most 1; None where all count the same."""
+    """Importance weights (B,), float32 and at most 1. None if all are equal."""
 
 
 class Sampler(Protocol):
     """Chooses samples among the stored rows. Built as ``Sampler(config, rows)``."""
 
     uses_priorities: bool
-    """Whether it wants to be told priorities; if so, every draw has ``importance``."""
+    """Whether it needs priorities. If so, every draw has ``importance``."""
 
     @staticmethod
     def row_bytes(config: Any) -> int:
-        """Memory that one with this config takes for each row which the buffer has room for."""
+        """Memory per row of the buffer's capacity."""
         ...
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw: ...
 
     def write_priorities(self, ids: Array, priorities: Array) -> None:
-        """How much there was to learn from rows; rows no longer stored are passed over."""
+        """Set the priorities of rows. Ids that are no longer stored are ignored."""
         ...
 
     def clear(self) -> None:
-        """All rows were forgotten."""
+        """Called after all rows were dropped."""
         ...
 
     def state(self) -> State: ...
 
     def load_state(self, state: State) -> None:
-        """Called when the rows are back in their slots."""
+        """Called after the rows were loaded."""
         ...
 
 
 class UniformSampler:
-    """Every legal sample with the same chance."""
+    """Draws independent samples, all legal ones with equal probability."""
 
     class Config(ComponentConfig):
-        """A uniform sampler has nothing to set."""
+        """No settings."""
 
         kind: str = "uniform"
-        """All rows alike."""
+        """All samples with equal probability."""
 
     uses_priorities = False
 
@@ -78,11 +79,9 @@ class UniformSampler:
 
     @staticmethod
     def row_bytes(config: ComponentConfig) -> int:
-        """Nothing is kept."""
         return 0
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
-        """Independent samples."""
         if count == 0:
             return Draw(np.empty(0, np.int64))
         low, high = anchor_range(self.rows, span)
@@ -94,30 +93,30 @@ class UniformSampler:
             missing -= len(found[-1])
             if missing == 0:
                 return Draw(found[0] if len(found) == 1 else np.concatenate(found))
-        return Draw(np.concatenate([*found, self._look_up(missing, span, rng)]))
+        return Draw(np.concatenate([*found, self._draw_from_legal(missing, span, rng)]))
 
     def write_priorities(self, ids: Array, priorities: Array) -> None:
-        """They change nothing here."""
+        pass
 
     def clear(self) -> None:
-        """There is nothing to forget."""
+        pass
 
     def state(self) -> State:
         return {}
 
     def load_state(self, state: State) -> None:
-        """There is nothing to remember."""
+        pass
 
     def _propose(self, low: int, high: int, count: int, rng: np.random.Generator) -> Array:
-        """Ids from ``low`` up to below ``high``, legal or not."""
-        # Half the time of rng.integers; rows are far too few for the rounding to show.
+        """Candidate ids in [low, high), legal or not."""
+        # Twice as fast as rng.integers. The rounding error is negligible for any feasible number of rows.
         return low + (rng.random(count) * (high - low)).astype(np.int64)
 
     def _choose(self, legal: Array, count: int, rng: np.random.Generator) -> Array:
-        """Some of the legal ids, as likely as ``_propose`` gives them."""
+        """Draw from the legal ids with the same distribution as ``_propose``."""
         return legal[rng.integers(0, len(legal), count)]
 
-    def _look_up(self, count: int, span: Span, rng: np.random.Generator) -> Array:
+    def _draw_from_legal(self, count: int, span: Span, rng: np.random.Generator) -> Array:
         legal = np.concatenate([np.empty(0, np.int64), *legal_blocks(self.rows, span)])
         if len(legal) == 0:
             raise no_legal_sample(self.rows, span)
@@ -125,10 +124,10 @@ class UniformSampler:
 
 
 class RecencySampler(UniformSampler):
-    """The newer the more likely; rows of one moment are alike, whichever env they come from."""
+    """Draws newer rows more often. Rows of the same vector step have equal probability."""
 
     class Config(ComponentConfig):
-        """How fast old rows fade."""
+        """Settings of recency sampling."""
 
         kind: str = "recency"
         """Newer rows more often."""
@@ -137,22 +136,22 @@ class RecencySampler(UniformSampler):
 
     def __init__(self, config: Config, rows: ObservedColumns) -> None:
         super().__init__(config, rows)
-        self._fading = -math.log(2) * rows.num_envs / config.half_life
-        """What a vector step of age adds to the logarithm of a row's chance."""
+        self._log_decay = -math.log(2) * rows.num_envs / config.half_life
+        """Change of a row's log-probability per vector step of age."""
 
     def _propose(self, low: int, high: int, count: int, rng: np.random.Generator) -> Array:
-        """Ages are geometric, cut where the rows end: the inverse of their distribution function."""
+        """Ages follow a truncated geometric distribution, drawn by inverting its distribution function."""
         num_envs = self.rows.num_envs
         num_steps = (high - low) // num_envs
-        reach = math.expm1(self._fading * num_steps)
-        age = np.floor(np.log1p(rng.random(count) * reach) / self._fading).astype(np.int64)
+        range_end = math.expm1(self._log_decay * num_steps)
+        age = np.floor(np.log1p(rng.random(count) * range_end) / self._log_decay).astype(np.int64)
         step = high // num_envs - 1 - np.minimum(age, num_steps - 1)
         return step * num_envs + rng.integers(0, num_envs, count)
 
     def _choose(self, legal: Array, count: int, rng: np.random.Generator) -> Array:
         step = legal // self.rows.num_envs
-        chance = np.exp((step.max() - step) * self._fading)
-        return rng.choice(legal, count, p=chance / chance.sum())
+        probs = np.exp((step.max() - step) * self._log_decay)
+        return rng.choice(legal, count, p=probs / probs.sum())
 
 
 def no_legal_sample(rows: ObservedColumns, span: Span) -> TrainingError:
@@ -160,11 +159,11 @@ def no_legal_sample(rows: ObservedColumns, span: Span) -> TrainingError:
     shorter = "let the algorithm read shorter sequences (algorithm.sequence.length, batch_length or n_step)"
     if stored < needed:
         return TrainingError(
-            f"A sample needs {count(needed, 'row')} of one env in a row, and the buffer holds {stored:,} of each.",
-            f"Collect {needed * rows.num_envs:,} rows or more before the first update, with all envs, or {shorter}.",
+            f"A sample needs {count(needed, 'consecutive row')} of one env, but the buffer holds {stored:,} per env.",
+            f"Collect at least {needed * rows.num_envs:,} rows over all envs before the first update, or {shorter}.",
         )
     return TrainingError(
-        f"None of the {count(stored, 'stored row')} of an env can be the start of a sample of {count(needed, 'row')}: "
-        "episodes are too short, or the rows do not count.",
+        f"The buffer holds {count(stored, 'row')} per env, but no sample of {count(needed, 'consecutive row')}: "
+        "episodes are too short, or their rows are not valid.",
         f"Collect longer episodes, or {shorter}.",
     )

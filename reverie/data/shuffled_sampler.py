@@ -1,4 +1,4 @@
-"""Passes over all samples in random order, as in supervised learning: every sample once before any is drawn again."""
+"""Passes over all samples in random order, as in supervised learning."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from reverie.data.sampler import Draw, UniformSampler, no_legal_sample
 class ShuffledSampler(UniformSampler):
     """Draws without replacement.
 
-    A pass covers the samples that are legal when it starts. Rows that are added later wait for the next pass, rows that
-    are dropped before their turn are skipped. Each kind of read has passes of its own.
+    A pass covers the samples that are legal when it starts. Rows added during a pass wait for the next one, rows
+    dropped before their turn are skipped. Each kind of read has its own passes.
     """
 
     class Config(ComponentConfig):
-        """Passes have nothing to set."""
+        """No settings."""
 
         kind: str = "shuffled"
         """Every sample once, in random order, before any is drawn again."""
@@ -32,7 +32,7 @@ class ShuffledSampler(UniformSampler):
 
     @staticmethod
     def row_bytes(config: ComponentConfig) -> int:
-        """The id of a sample that is still to come, for one kind of read."""
+        """The order of one pass, for one kind of read."""
         return np.dtype(np.int64).itemsize
 
     def draw(self, count: int, span: Span, rng: np.random.Generator) -> Draw:
@@ -49,7 +49,7 @@ class ShuffledSampler(UniformSampler):
 
     def clear(self) -> None:
         self._remaining: dict[Span, Array] = {}
-        """Anchors of the current pass that were not drawn yet, in the order of their turns."""
+        """Anchors of each current pass that were not drawn yet, in order."""
 
     def state(self) -> State:
         passes = [{"span": dataclasses.asdict(span), "anchors": rest.copy()} for span, rest in self._remaining.items()]

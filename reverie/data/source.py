@@ -1,4 +1,4 @@
-"""Stored data as the source of a buffer: opened, checked against the env, and cut into training and held-out parts."""
+"""Datasets as sources of buffers: opened, checked against the env, and split into training and held-out episodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINARI = "minari:"
 
 
 class Source(Protocol):
-    """Where episodes come from."""
+    """A dataset of ours or of Minari."""
 
     @property
     def specs(self) -> Specs: ...
@@ -32,7 +32,7 @@ class Source(Protocol):
 
 
 def open_source(text: str) -> Source:
-    """The data that a ``source`` names: a folder with a dataset of ours or of Minari's, or ``minari:NAME``."""
+    """Open the dataset that a config's ``source`` names: a folder (ours or Minari's) or ``minari:NAME``."""
     from reverie.data.minari_format import MinariSource, find_minari, is_minari
 
     if text.startswith(MINARI):
@@ -44,37 +44,37 @@ def open_source(text: str) -> Source:
     if is_minari(folder):
         return MinariSource(folder, text)
     raise ConfigError(
-        f"There is no dataset in '{text}'.",
-        "Make one: reverie data export @last --out DIR. Minari's own are named minari:NAME.",
+        f"'{text}' does not contain a dataset.",
+        "Export one: reverie data export @last --out DIR. For installed Minari datasets write minari:NAME.",
     )
 
 
 def check_fits(source: Source, specs: Specs, text: str) -> None:
-    """Refuse data of another env: other observations or other actions."""
+    """Raise ConfigError if the observations or actions of the data differ from those of the env."""
     theirs = source.specs
     for key in sorted({*theirs.observations, *specs.observations}):
         stored, wanted = theirs.observations.get(key), specs.observations.get(key)
         if stored is None or wanted is None or (stored.shape, stored.dtype) != (wanted.shape, wanted.dtype):
             raise ConfigError(
-                f"The data in '{text}' do not fit the env: '{key}' is {_describe(stored)} there and "
-                f"{_describe(wanted)} here.",
+                f"The data in '{text}' do not fit the env: '{key}' is {_describe(stored)} in the data and "
+                f"{_describe(wanted)} in the env.",
                 "Use the env and the wrappers that the data were recorded with.",
             )
-    if _form(theirs.action) != _form(specs.action):
+    if _action_layout(theirs.action) != _action_layout(specs.action):
         raise ConfigError(
-            f"The data in '{text}' do not fit the env: their actions are {theirs.action.kind} of shape "
-            f"{theirs.action.shape}, here they are {specs.action.kind} of shape {specs.action.shape}.",
+            f"The data in '{text}' do not fit the env: actions are {theirs.action.kind} of shape "
+            f"{theirs.action.shape} in the data and {specs.action.kind} of shape {specs.action.shape} in the env.",
             "Use the env and the wrappers that the data were recorded with.",
         )
 
 
-def _form(action: ActionSpec) -> tuple[Any, ...]:
-    """What decides whether actions mean the same."""
-    return action.kind, action.shape, action.classes, *map(_form, action.parts)
+def _action_layout(action: ActionSpec) -> tuple[Any, ...]:
+    """What must be equal for actions to mean the same."""
+    return action.kind, action.shape, action.classes, *map(_action_layout, action.parts)
 
 
 def read_episodes(text: str, specs: Specs, holdout: float, held_out: bool) -> Iterator[Row]:
-    """The held-out episodes, or all others, with the columns that collecting them would have stored."""
+    """The held-out episodes, or all others, with the columns that a collector would store."""
     source = open_source(text)
     check_fits(source, specs, text)
     with progress(f"reading {text}"):
@@ -85,12 +85,12 @@ def read_episodes(text: str, specs: Specs, holdout: float, held_out: bool) -> It
 
 
 def is_held_out(number: int, holdout: float) -> bool:
-    """Whether an episode is kept from training. Depends on its number alone, so all runs hold out the same ones."""
+    """Whether an episode is held out. Depends only on its number, so all runs hold out the same episodes."""
     return _threshold(number) < holdout
 
 
 def check_holdout(source: Source, holdout: float, key: str) -> None:
-    """Refuse a fraction that holds out none of the episodes, or all."""
+    """Raise ConfigError if this fraction holds out none of the episodes, or all."""
     thresholds = sorted(map(_threshold, range(source.num_episodes)))
     held_out = sum(threshold < holdout for threshold in thresholds)
     if 0 < held_out < len(thresholds):

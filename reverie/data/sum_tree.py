@@ -1,9 +1,9 @@
-"""Weights with their sums over ever larger neighbourhoods: drawing by weight in a logarithmic number of steps.
+"""A sum tree: draws by weight in logarithmic time.
 
-Usually a tree of sums is walked once per sample, and each write adds its difference to all the sums above, so that
-rounding errors gather and depend on the past. Here all samples go down together, level by level, and a sum is always
-the two below it added again. So the tree depends on its leaves alone: one that was changed a thousand times equals, bit
-for bit, one that was built from the same leaves at once.
+The usual tree is searched once per sample, and each write adds its change to all sums above, so rounding errors add up
+and depend on the order of writes. Here all samples descend together, level by level, and a sum is always recomputed
+from its two children. So the tree depends only on its leaves: after a thousand writes it equals, bit for bit, a tree
+that was built from the same leaves at once. Resuming exactly needs this.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from reverie.core.types import Array
 
 
 class SumTree:
-    """A binary tree over ``num_leaves`` weights of 0 or more; all are 0 at first."""
+    """A binary tree over ``num_leaves`` non-negative weights, initially 0."""
 
     ROW_BYTES = 16
-    """Memory per leaf: two floats of 8 bytes, one of them for its share of the sums."""
+    """Memory per leaf: 8 bytes for its weight, and 8 bytes of sums."""
 
     def __init__(self, num_leaves: int) -> None:
         sizes = [max(2, num_leaves)]
         while sizes[-1] > 1:
             sizes.append(-(-sizes[-1] // 2))
-        # An even number on each level but the last, so that everything but the root has a neighbour.
+        # Every level but the root has an even size, so that every node has a sibling.
         self.levels = [np.zeros(size + size % 2 if size > 1 else 1) for size in sizes]
 
     @property
@@ -36,34 +36,34 @@ class SumTree:
         return self.levels[0][leaves]
 
     def write(self, leaves: Array, weights: Array) -> None:
-        """Set weights and all sums above them; no leaf may be named twice."""
+        """Set the weights of distinct leaves and update the sums above them."""
         self.levels[0][leaves] = weights
         if len(leaves) * len(self.levels) > len(self.levels[0]):
-            self._add_everything()
+            self._update_all_sums()
         else:
-            self._add_above(leaves)
+            self._update_sums_above(leaves)
 
     def find(self, targets: Array) -> Array:
-        """The leaf at which the sum of the weights from the left passes each target; never one of weight 0.
+        """The leaf at which the cumulative sum of weights passes each target, never one of weight 0.
 
-        Targets lie between 0 and the total, which must not be 0.
+        Targets are between 0 and the total, which must not be 0.
         """
         index, rest = np.zeros(len(targets), np.int64), np.array(targets, np.float64)
         for level in reversed(self.levels[:-1]):
             index *= 2
             left, right = level[index], level[index + 1]
-            # Rounding may leave a target a little beyond the sum: without the second half it would fall off the end.
+            # By rounding, a target may exceed the sum slightly. Without the second condition it would leave the tree.
             goes_right = (rest >= left) & (right > 0)
             rest -= left * goes_right
             index += goes_right
         return index
 
-    def _add_above(self, leaves: Array) -> None:
+    def _update_sums_above(self, leaves: Array) -> None:
         index = leaves
         for below, above in pairwise(self.levels):
-            index = index // 2  # neighbours meet here and write the same sum twice
+            index = index // 2  # siblings write the same sum twice
             above[index] = below[2 * index] + below[2 * index + 1]
 
-    def _add_everything(self) -> None:
+    def _update_all_sums(self) -> None:
         for below, above in pairwise(self.levels):
             above[: len(below) // 2] = below[::2] + below[1::2]

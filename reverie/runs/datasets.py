@@ -18,7 +18,7 @@ from reverie.core.specs import Specs
 from reverie.core.types import Clock, Mode, Row, Sealed, is_last
 from reverie.core.wording import count
 from reverie.data.dataset import Dataset, Tally, write_dataset
-from reverie.data.episodes import EpisodeCutter
+from reverie.data.episodes import EpisodeSplitter
 from reverie.data.rows import stack_frames
 from reverie.data.source import open_source
 from reverie.envs.config import EnvConfig
@@ -67,13 +67,13 @@ class StoredRows:
 
     def episodes(self) -> Iterator[Row]:
         """All episodes whose first row is still stored, with stacked frames."""
-        cutter = EpisodeCutter(int(self._state["num_envs"]))
+        splitter = EpisodeSplitter(int(self._state["num_envs"]))
         chunks: list[Sealed] = self._state["chunks"]
         for chunk in chunks:
-            yield from map(self._stack, cutter.cut(self._ordered(chunk.arrays)))
+            yield from map(self._stack, splitter.split(self._ordered(chunk.arrays)))
         if self._state["tail"]:
-            yield from map(self._stack, cutter.cut(self._ordered(self._state["tail"])))
-        yield from map(self._stack, cutter.finish())
+            yield from map(self._stack, splitter.split(self._ordered(self._state["tail"])))
+        yield from map(self._stack, splitter.finish())
 
     def _ordered(self, arrays: Row) -> Row:
         return {key: arrays[key] for key in self._state["keys"]}
@@ -153,12 +153,12 @@ def _whole_episodes(interaction: Interaction, episodes: int) -> Iterator[Row]:
     """Episodes (T, ...) as they end, without the algorithm's extras."""
     count = interaction.vector.num_envs
     left = np.array([len(range(env, episodes, count)) for env in range(count)])
-    cutter = EpisodeCutter(count)
+    splitter = EpisodeSplitter(count)
     arriving = interaction.restart()
     while (left > 0).any():
         row = interaction.act()
         stored = {key: row[key] for key in (*arriving, "action") if key != "previous_action"}
-        yield from cutter.cut({**stored, "valid": left > 0})
+        yield from splitter.split({**stored, "valid": left > 0})
         left -= is_last(arriving)
         arriving = interaction.step(row["action"])
 

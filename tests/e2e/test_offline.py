@@ -119,7 +119,7 @@ def test_export_of_a_run_and_back(tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         (["offline"], "Name stored data"),
-        (["offline", "buffers.main.source=nowhere"], "no dataset in 'nowhere'"),
+        (["offline", "buffers.main.source=nowhere"], "'nowhere' does not contain a dataset"),
         (["buffers.main.holdout=0.1"], "held out"),
         (["phases.learn.hooks=[{collect: {rows: 8}}, {update: {}}, {validate: {batches: 1}}]"], "holds nothing out"),
         (["phases.learn.hooks=[{collect: {rows: 8}}, {update: {}}, {validate: {episodes: 1}}]"], "takes batches"),

@@ -586,7 +586,7 @@ def test_a_run_with_too_few_rows_goes_on_with_what_the_error_says(tmp_path: Path
         *CHECKING, "buffers.main={kind: replay, capacity: 96, min_rows: 90}", "algorithm.batch_size=2",
         "phases.learn.hooks=[{collect: {episodes: 4}}, {update_windows: {}}]",
     )  # fmt: skip
-    with pytest.raises(ReverieError, match="not sampled below 90"):
+    with pytest.raises(ReverieError, match="sampling needs 90"):
         train(words, tmp_path, steps=60)
     (run,) = tmp_path.iterdir()
     (command,) = re.findall(r"with: (reverie resume .*)", (run / "run.log").read_text())

@@ -184,11 +184,11 @@ def test_a_state_of_another_size_is_refused(other: ObservedColumns) -> None:
 
 def test_rows_that_change_their_keys_are_refused() -> None:
     columns = make_columns(2)
-    with pytest.raises(TrainingError, match="have latent and"):
+    with pytest.raises(TrainingError, match="the columns latent,"):
         columns.append({**make_row(2), "latent": np.zeros(NUM_ENVS)})
     incomplete = make_row(2)
     del incomplete["image"]
-    with pytest.raises(TrainingError, match="have image and"):
+    with pytest.raises(TrainingError, match="the columns image,"):
         columns.append(incomplete)
 
 
@@ -246,7 +246,7 @@ def test_annotations_go_with_their_rows() -> None:
     annotations.write(rows.ids, {"visits": rows.ids + 100})
     dropped = rows.append(make_row(12))
     assert dropped is not None
-    annotations.forget(dropped)
+    annotations.reset(dropped)
     assert annotations.gather(rows.ids)["visits"].tolist() == [*range(106, 124), 0, 0]
 
 
@@ -313,7 +313,7 @@ def test_a_state_of_annotations_outlives_rows_that_are_dropped() -> None:
     before = contents(oldest)
     dropped = rows.append(make_row(12))
     assert dropped is not None
-    annotations.forget(dropped)
+    annotations.reset(dropped)
     assert contents(oldest) == before
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reverie.core.types import Row, is_last
-from reverie.data.episodes import EpisodeCutter, lay_in_lanes, total_return
+from reverie.data.episodes import EpisodeSplitter, episodes_to_rows, total_return
 from tests.unit.data.streams import STREAMS, make_row
 
 
@@ -20,12 +20,12 @@ def rows_of(streams: tuple[str, ...]) -> Row:
 
 
 def cut(streams: tuple[str, ...], piece: int) -> list[Row]:
-    rows, cutter = rows_of(streams), EpisodeCutter(len(streams))
+    rows, splitter = rows_of(streams), EpisodeSplitter(len(streams))
     size = piece * len(streams)
     found = []
     for begin in range(0, len(rows["reward"]), size):
-        found += cutter.cut({key: values[begin : begin + size] for key, values in rows.items()})
-    return [*found, *cutter.finish()]
+        found += splitter.split({key: values[begin : begin + size] for key, values in rows.items()})
+    return [*found, *splitter.finish()]
 
 
 def test_episodes_by_hand() -> None:
@@ -57,15 +57,15 @@ def test_pieces_do_not_matter(piece: int) -> None:
 @pytest.mark.parametrize("lanes", [1, 2, 3, 40])
 def test_lanes_hold_every_row_once(lanes: int) -> None:
     episodes = cut(STREAMS, 30)
-    rows = list(lay_in_lanes(iter(episodes), lanes))
+    rows = list(episodes_to_rows(iter(episodes), lanes))
     assert all(len(row["valid"]) == lanes for row in rows)
     served = np.concatenate([row["reward"][row["valid"]] for row in rows])
     assert sorted(served) == sorted(np.concatenate([episode["reward"] for episode in episodes]))
     flat = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
-    cutter = EpisodeCutter(lanes)
-    again = [*cutter.cut(flat), *cutter.finish()]
+    splitter = EpisodeSplitter(lanes)
+    again = [*splitter.split(flat), *splitter.finish()]
     assert sorted(map(total_return, again)) == sorted(map(total_return, episodes))
 
 
 def test_no_episodes_are_no_rows() -> None:
-    assert list(lay_in_lanes([], 3)) == []
+    assert list(episodes_to_rows([], 3)) == []

@@ -114,7 +114,7 @@ def test_files_go_when_the_ring_comes_round_unless_a_checkpoint_names_them(tmp_p
 
 
 def test_there_may_be_more_chunks_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_columns, "_MOST_OPEN", 2)
+    monkeypatch.setattr(file_columns, "_MAX_OPEN_FILES", 2)
     assert_same_samples(make_buffer(tmp_path, 50), make_buffer(None, 50), "few")
 
 

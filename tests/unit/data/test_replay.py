@@ -411,9 +411,9 @@ def test_stacks_are_what_the_wrapper_gave(frames: int, env: str, kwargs: dict[st
 
 
 def test_observations_that_are_no_stacks_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no stack of 4"):
+    with pytest.raises(ConfigError, match="not a stack of 4"):
         make_stacking([], 4)
-    with pytest.raises(ConfigError, match="no stack of 4"):
+    with pytest.raises(ConfigError, match="not a stack of 4"):
         make_stacking([], 4, "Reverie/Counting-v0", observation="discrete")
     vector, buffer = make_stacking([], 4, "Reverie/Counting-v0")  # four numbers, but not four times the same
     with pytest.raises(ConfigError, match="stacked_frames"):

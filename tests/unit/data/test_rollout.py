@@ -221,7 +221,7 @@ def test_memory_is_that_of_the_arrays() -> None:
 @pytest.mark.parametrize("read", [Rollout(), Episodes()])
 def test_reading_too_early_is_explained(read: Rollout | Episodes) -> None:
     times = () if isinstance(read, Rollout) else (0, 1)
-    with pytest.raises(TrainingError, match="collect"):
+    with pytest.raises(TrainingError, match="Collect before"):
         make_buffer(*times).sample(read, arriving_row(2), RNG)
 
 
@@ -238,7 +238,7 @@ def test_extras_that_come_and_go_are_explained() -> None:
     incomplete = full_row(1)
     del incomplete["value"]
     buffer.add(incomplete)
-    with pytest.raises(TrainingError, match="no 'value'"):
+    with pytest.raises(TrainingError, match="no column 'value'"):
         buffer.sample(Rollout(), arriving_row(2), RNG)
 
 

@@ -84,8 +84,8 @@ def test_rare_legal_samples_are_found() -> None:
 @pytest.mark.parametrize(
     ("stream", "message"),
     [
-        ("f", r"A sample needs 2 rows of one env in a row, and the buffer holds 1 of each.\n.*Collect 2 rows or more"),
-        *((stream, "None of the .* stored rows of an env.*\n.*longer episodes") for stream in ("fff", "xxxx", "tttt")),
+        ("f", r"A sample needs 2 consecutive rows of one env, but the buffer holds 1 per env.*\n.*at least 2 rows"),
+        *((stream, "rows per env, but no sample of .*\n.*longer episodes") for stream in ("fff", "xxxx", "tttt")),
     ],
 )
 def test_without_a_legal_sample_there_is_an_error(stream: str, message: str) -> None:

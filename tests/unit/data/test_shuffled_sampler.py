@@ -68,7 +68,7 @@ def test_dropped_rows_are_skipped_and_new_ones_wait() -> None:
 
 
 def test_an_empty_buffer_is_explained() -> None:
-    with pytest.raises(TrainingError, match="A sample needs 2 rows"):
+    with pytest.raises(TrainingError, match="A sample needs 2 consecutive rows"):
         ShuffledSampler(CONFIG, make_columns(("f",))).draw(1, STEP, make_generator(0))
 
 

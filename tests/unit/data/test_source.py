@@ -13,7 +13,7 @@ from reverie.core.reads import Window
 from reverie.core.rng import make_generator
 from reverie.core.types import Row
 from reverie.data.dataset import read_dataset, write_dataset
-from reverie.data.episodes import EpisodeCutter
+from reverie.data.episodes import EpisodeSplitter
 from reverie.data.replay import ReplayBuffer
 from reverie.data.source import check_fits, check_holdout, is_held_out, open_source, read_episodes
 from reverie.envs.config import EnvConfig
@@ -86,7 +86,7 @@ def test_minari_gives_back_every_bit(kind: str, tmp_path: Path, monkeypatch: pyt
     assert describe(str(path))["episodes"] == len(episodes)
     with pytest.raises(RunError, match="already"):
         write_minari(tmp_path, name, iter(episodes), env, "test")
-    with pytest.raises(RunError, match="no episode"):
+    with pytest.raises(RunError, match="no complete episodes"):
         write_minari(tmp_path, "none-v0", iter(()), env, "test")
     assert not (tmp_path / "none-v0").exists()
 
@@ -134,14 +134,14 @@ def test_minari_is_not_let_to_make_an_env(tmp_path: Path) -> None:
 
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no dataset"):
+    with pytest.raises(ConfigError, match="does not contain a dataset"):
         open_source(str(tmp_path / "nowhere"))
     (tmp_path / "dataset.json").write_text("[]")
-    with pytest.raises(RunError, match="not a dataset"):
+    with pytest.raises(RunError, match="cannot be read"):
         open_source(str(tmp_path))
     with pytest.raises(RunError, match="already"):
         write_dataset(tmp_path, [], make_player("discrete").specs, {}, "", {})
-    with pytest.raises(RunError, match="no episode"):
+    with pytest.raises(RunError, match="no complete episodes"):
         write_dataset(tmp_path / "empty", [], make_player("discrete").specs, {}, "", {})
 
 
@@ -161,8 +161,8 @@ def make_filled(folder: Path, num_envs: int, **settings: Any) -> tuple[ReplayBuf
 
 
 def stored(buffer: ReplayBuffer) -> list[Row]:
-    cutter = EpisodeCutter(buffer.num_envs)
-    return [*cutter.cut(buffer.rows.gather(buffer.rows.ids)), *cutter.finish()]
+    splitter = EpisodeSplitter(buffer.num_envs)
+    return [*splitter.split(buffer.rows.gather(buffer.rows.ids)), *splitter.finish()]
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])

@@ -263,7 +263,7 @@ def test_an_update_without_any_data_is_refused() -> None:
 def test_an_update_without_enough_data_stops_the_run() -> None:
     too_few = {**PREFILL, "hooks": [{"collect": {"rows": 3}}]}
     with started(checking_config(too_few, OFFLINE, **REPLAY)) as run:
-        with pytest.raises(TrainingError, match=r"A sample needs|not sampled below") as caught:
+        with pytest.raises(TrainingError, match=r"A sample needs|sampling needs") as caught:
             run.orchestrator.run()
         assert "Collect" in caught.value.fix
 
@@ -272,7 +272,7 @@ def test_too_few_rows_say_what_to_resume_with() -> None:
     learn = {"hooks": [{"collect": {"episodes": 3}}, {"update_windows": {}}], "duration_cycles": 1}
     buffers = {"other": {"kind": "replay", "capacity": 900, "min_rows": 800}}
     with started(checking_config({**learn, "buffer": "other"}, buffers=buffers)) as run:
-        with pytest.raises(TooFewRowsError, match=r"holds \d+ rows and is not sampled below 800") as caught:
+        with pytest.raises(TooFewRowsError, match=r"holds \d+ rows, but sampling needs 800") as caught:
             run.orchestrator.run()
         held = len(run.session.buffers["other"])  # type: ignore[arg-type]
         assert caught.value.resume_with == f"buffers.other.min_rows={held}"
