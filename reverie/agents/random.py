@@ -1,4 +1,4 @@
-"""A controller that acts at random: prefills a buffer before there is anything worth asking."""
+"""A controller that acts at random. It fills buffers before learning starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reverie.core.types import Array, Row
 
 
 class RandomController:
-    """Uniform over the action space (unbounded actions: standard normal)."""
+    """Uniform over the action space; standard normal for unbounded actions."""
 
     def __init__(self, specs: Specs) -> None:
         self._action = specs.action

@@ -249,8 +249,8 @@ HUGE = {"obs": ObservationSpec((9,), "int64", "discrete", (10,) * 9)}
 REFUSED: dict[str, tuple[Specs, dict[str, Any], str]] = {
     "numbers": (Specs(VECTOR, TWO), {}, "needs discrete observations"),
     "too many": (Specs(HUGE, TWO), {}, "1e\\+09 states does not fit"),
-    "wins": (SPECS, {"learning_rate": 0.5, "exploration": BERNOULLI}, "only the mean of all rewards tells"),
-    "ucb": (SPECS, {"target": "expected_sarsa", "exploration": {"kind": "ucb"}}, "'ucb' cannot tell"),
+    "wins": (SPECS, {"learning_rate": 0.5, "exploration": BERNOULLI}, "each value must be the mean of all rewards"),
+    "ucb": (SPECS, {"target": "expected_sarsa", "exploration": {"kind": "ucb"}}, "'ucb' has none"),
 }
 
 
@@ -263,7 +263,7 @@ def test_what_a_table_cannot_do_is_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize("reward", [-0.1, 1.5])
-def test_beliefs_about_chances_refuse_other_rewards(reward: float) -> None:
+def test_bernoulli_thompson_sampling_refuses_other_rewards(reward: float) -> None:
     agent = make_table(gamma=0.0, learning_rate="average", exploration=BERNOULLI)
     batch = random_rows(SPECS, 2, 2)
     batch["reward"][:, 1] = [1, 0]
