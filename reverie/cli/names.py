@@ -7,6 +7,7 @@ completed. Other shells hand over the whole word.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,20 @@ SPEC_FOLDERS = ("env", "algo")
 def preset_names() -> list[str]:
     """Presets that may follow ENV:VARIANT, without their folders."""
     folders = [folder for root in _roots() for folder in root.iterdir() if folder.name not in SPEC_FOLDERS]
-    return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    return sorted({name for folder in folders for path in folder.glob("*.yaml") for name in _presets_in(path)})
+
+
+def _presets_in(path: Path) -> list[str]:
+    """The presets of a file: those below ``presets:``, else the file's own name. Found without reading it as YAML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return []
+    family = re.search(r"^presets: *\n((?:[ #].*\n|\n)*)", text, re.MULTILINE)
+    if family is None:
+        return [path.stem]
+    names = re.findall(r"^( +)([\w.-]+): *$", family[1], re.MULTILINE)
+    return [name for indent, name in names if indent == names[0][0]]
 
 
 def preset_help() -> str:

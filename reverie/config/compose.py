@@ -15,7 +15,15 @@ from typing import Any
 
 from reverie.config.fields import fill_defaults
 from reverie.config.path_names import PathNames, name_sources, named_paths
-from reverie.config.presets import Preset, algorithm_names, find_in_folder, find_preset, take_variants, variant_names
+from reverie.config.presets import (
+    Preset,
+    algorithm_names,
+    find_in_folder,
+    find_presets,
+    preset_for,
+    take_variants,
+    variant_names,
+)
 from reverie.config.sb3 import Translator, split_names
 from reverie.config.tree import (
     Path,
@@ -149,12 +157,14 @@ def compose(spec: str, presets_and_overrides: Sequence[str] = (), steps: int | N
     """
     env, variant = split_spec(spec)
     composed = Composed()
-    presets = [find_preset(word) for word in presets_and_overrides if "=" not in word]
-    instead = [preset.label for preset in presets if preset.body.pop("untuned", False)]
+    presets = {word: find_presets(word) for word in presets_and_overrides if "=" not in word}
+    instead = [found[0].label for found in presets.values() if any(preset.body.get("untuned") for preset in found)]
     for layer, source in _spec_layers(env, variant, composed.notes, instead):
         composed.apply(layer, source)
-    for preset in presets:
-        composed.apply(assignments(preset.body), preset.label)
+    for word, found in presets.items():
+        preset = preset_for(word, found, get(composed.tree, ("algorithm", "kind")))
+        values = {key: value for key, value in preset.body.items() if key != "untuned"}
+        composed.apply(assignments(values), preset.label)
     overrides = [word for word in presets_and_overrides if "=" in word]
     composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
     written, composed.tree = composed.tree, fill_defaults(interpolate(fill_defaults(composed.tree)))

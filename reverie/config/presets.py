@@ -1,12 +1,14 @@
-"""Where presets lie and how they are found: the package's own, and a ``presets`` folder where you work.
+"""Where presets are and how they are found: the package's own, and a ``presets`` folder where you work.
 
-``env/`` and ``algo/`` are chosen by ``<env>:<variant>``; files of every other folder (``size/``, ``phases/``)
-are presets that you name after it. A file of yours goes before one of ours with the same name.
+``env/`` and ``algo/`` are chosen by ``<env>:<variant>``. Files of every other folder (``size/``, ``dreamer/``) hold the
+presets that you name after it: one, called like the file, or a family of them under ``presets:``, which may be for some
+``algorithms:`` only. So ``size1m`` means the chosen algorithm's own size. A file of yours goes before one of ours.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reverie.config.tree import Tree
@@ -21,10 +23,11 @@ SPEC_FOLDERS = ("env", "algo")
 
 @dataclass(frozen=True)
 class Preset:
-    """One YAML file and the name under which sources mention it."""
+    """Values, the name under which sources mention them, and the algorithms that they are for (empty: any)."""
 
     label: str
     body: Tree
+    algorithms: tuple[str, ...] = ()
 
 
 def preset_roots() -> list[Path]:
@@ -48,25 +51,29 @@ def read_preset(path: Path, label: str) -> Preset:
 
 
 def find_in_folder(folder: str, name: str) -> Preset | None:
-    """The file ``<folder>/<name>.yaml``, or None."""
-    for root in preset_roots():
-        path = root / folder / f"{name}.yaml"
-        if documents.is_file(path):
-            shown = f"presets/{folder}/{name}.yaml"
-            return read_preset(path, shown if root == PACKAGE_PRESETS else f"./{shown}")
-    return None
+    """The file ``<folder>/<name>.yaml``, the user's or ours, or None."""
+    return next((found for root in preset_roots() if (found := _read_from(root, folder, name))), None)
 
 
-def find_preset(name: str) -> Preset:
-    """A preset named on the command line: a path to a YAML file, ``small`` or ``size/small``."""
+def _read_from(root: Path, folder: str, name: str) -> Preset | None:
+    path = root / folder / f"{name}.yaml"
+    if not documents.is_file(path):
+        return None
+    shown = f"presets/{folder}/{name}.yaml"
+    return read_preset(path, shown if root == PACKAGE_PRESETS else f"./{shown}")
+
+
+def find_presets(name: str) -> list[Preset]:
+    """What a word on the command line may mean: a path to a YAML file, ``small`` or ``size/small``.
+
+    There is one for each family of algorithms that has a preset of this name, the user's first.
+    """
     if name.endswith((".yaml", ".yml")):
-        return read_preset(Path(name), name)
+        return [read_preset(Path(name), name)]
     found = [known for known in preset_names() if name in (known, known.partition("/")[2])]
     if len(found) == 1:
-        folder, _, file_name = found[0].partition("/")
-        preset = find_in_folder(folder, file_name)
-        assert preset is not None
-        return Preset(f"preset {name}", preset.body)
+        label = f"preset {name}"
+        return [replace(preset, label=label) for known, preset in _named_presets() if known == found[0]]
     if found:
         raise ConfigError(f"The preset '{name}' is not unique.", f"Write {' or '.join(found)}.")
     short = [known.partition("/")[2] for known in preset_names()]
@@ -76,17 +83,58 @@ def find_preset(name: str) -> Preset:
     )
 
 
+def preset_for(name: str, presets: list[Preset], algorithm: str) -> Preset:
+    """The one of :func:`find_presets` that is meant for an algorithm; a ConfigError with those it has if there is none.
+
+    A class of the user's own counts as the registered algorithm that it is derived from, and takes any preset if it is
+    derived from none.
+    """
+    parent = registry.parent_kind("algorithm", algorithm) if "." in algorithm else algorithm
+    fitting = [preset for preset in presets if parent is None or not preset.algorithms or parent in preset.algorithms]
+    if fitting:
+        return fitting[0]
+    group = next(known for known in preset_names() if name in (known, known.partition("/")[2])).partition("/")[0]
+    members = [known.partition("/") for known, preset in _named_presets() if parent in preset.algorithms]
+    names = ", ".join(dict.fromkeys(member for folder, _, member in members if folder == group))
+    meant = ", ".join(dict.fromkeys(kind for preset in presets for kind in preset.algorithms))
+    raise ConfigError(
+        f"The preset '{name}' is for {meant}, not for {algorithm}.",
+        f"Presets of {group}/ for {algorithm}: {names}." if names else f"{group}/ has none for {algorithm}.",
+    )
+
+
 def preset_names() -> list[str]:
     """All presets that may follow ``<env>:<variant>``, as folder/name."""
-    return sorted(
-        {
-            f"{folder.name}/{name}"
-            for root in preset_roots()
-            for folder in root.iterdir()
-            if folder.is_dir() and folder.name not in SPEC_FOLDERS
-            for name in _file_names(folder)
-        }
-    )
+    return sorted({name for name, _ in _named_presets()})
+
+
+def _named_presets() -> Iterator[tuple[str, Preset]]:
+    """Every preset of every family, with its folder and name."""
+    for root in preset_roots():
+        for folder in sorted(root.iterdir()):
+            if not folder.is_dir() or folder.name in SPEC_FOLDERS:
+                continue
+            for file_name in _file_names(folder):
+                preset = _read_from(root, folder.name, file_name)
+                assert preset is not None
+                for name, member in _members(file_name, preset):
+                    yield f"{folder.name}/{name}", member
+
+
+def _members(file_name: str, file: Preset) -> Iterator[tuple[str, Preset]]:
+    """The presets in a file, by name."""
+    if "presets" not in file.body:
+        yield file_name, file
+        return
+    family, algorithms = file.body["presets"], file.body.get("algorithms", [])
+    is_family = isinstance(family, dict) and all(isinstance(body, dict) for body in family.values())
+    if not is_family or not isinstance(algorithms, list) or set(file.body) - {"presets", "algorithms"}:
+        raise ConfigError(
+            f"{file.label} must hold nothing but 'presets', which map names to settings, and a list of 'algorithms'.",
+            "Write 'algorithms: [ppo]' and 'presets: {small: {seed: 1}}'.",
+        )
+    for name, body in family.items():
+        yield name, Preset(file.label, dict(body), tuple(algorithms))
 
 
 def env_names() -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reverie import api
+from reverie.cli import names
 from reverie.config import presets
 from reverie.config.checks import check_config
 from reverie.config.compose import compose
@@ -43,13 +44,13 @@ def test_every_algorithm_starts_from_its_own_values_where_nothing_was_tuned(env:
 
 
 SIZES = [name for name in presets.preset_names() if name.startswith("size/")]
-MODEL_SIZES = [name for name in SIZES if "**.deter" in presets.find_preset(name).body]
+MODEL_SIZES = [name for name in SIZES if "**.deter" in presets.find_presets(name)[0].body]
 
 
 @pytest.mark.parametrize("name", MODEL_SIZES)
 def test_every_shipped_size_changes_all_parts_of_a_world_model(name: str) -> None:
     config = load_config(compose("Acrobot-v1:dreamer", [name]).tree)
-    wanted, algorithm = presets.find_preset(name).body, config.algorithm.model_dump()
+    wanted, algorithm = presets.find_presets(name)[0].body, config.algorithm.model_dump()
     model = algorithm["model"]
     assert [model["rssm"][key] for key in ("deter", "hidden", "classes")] == [
         wanted[f"**.{key}"] for key in ("deter", "hidden", "classes")
@@ -64,6 +65,49 @@ def test_every_shipped_size_changes_all_networks(name: str) -> None:
     before = load_config(compose("CartPole-v1:ppo", []).tree)
     config = load_config(compose("CartPole-v1:ppo", [name]).tree)
     assert config.algorithm.network.units != before.algorithm.network.units  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("spec", "size", "meant", "others"),
+    [
+        ("CartPole-v1:ppo", "size1m", "dreamer, not for ppo", "Presets of size/ for ppo: small, medium, large."),
+        ("Acrobot-v1:dreamer", "small", "dqn, ppo, reinforce, sac, not for dreamer", "size1m, size12m"),
+        ("Taxi-v4:qlearning", "small", "not for qlearning", "size/ has none for qlearning."),
+    ],
+)
+def test_a_size_that_the_algorithm_does_not_have_is_refused(spec: str, size: str, meant: str, others: str) -> None:
+    with pytest.raises(ConfigError, match=f"The preset '{size}' is for .*{meant}") as caught:
+        compose(spec, [size])
+    assert others in caught.value.fix
+
+
+FAMILIES = {
+    "size/first.yaml": "algorithms: [toy]\npresets:\n  # The small one.\n  wee: {seed: 3}\n  vast:\n    seed: 4\n",
+    "size/second.yaml": "algorithms: [other]\npresets:\n  wee: {seed: 5}\n",
+}
+
+
+def test_a_size_is_that_of_the_chosen_algorithm(toy: Path) -> None:
+    for name, text in FAMILIES.items():
+        (toy / "presets" / name).write_text(text)
+    assert compose("Toy-v0:toy", ["wee"]).tree["seed"] == 3
+    assert compose("Toy-v0:tests.unit.config.toy.ToyChild", ["size/wee"]).tree["seed"] == 3
+    assert compose("Toy-v0:other", ["wee"]).tree["seed"] == 5
+    assert compose("Toy-v0:toy", ["vast"]).sources["seed"] == "preset vast"
+    with pytest.raises(ConfigError, match="'vast' is for toy, not for other") as caught:
+        compose("Toy-v0:other", ["vast"])
+    assert caught.value.fix == "Presets of size/ for other: wee."
+    (toy / "presets/size/wee.yaml").write_text("seed: 6\n")
+    assert {"wee", "vast", "tiny"} <= set(names.preset_names())
+    assert names.preset_names() == sorted({name.partition("/")[2] for name in presets.preset_names()})
+
+
+@pytest.mark.parametrize("text", ["presets: [a]\n", "presets: {a: 1}\n", "presets: {a: {}}\nalgorithms: ppo\n",
+                                  "presets: {a: {}}\nseed: 1\n"])  # fmt: skip
+def test_a_family_that_is_none_is_refused(toy: Path, text: str) -> None:
+    (toy / "presets/size/bad.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"size/bad\.yaml must hold nothing but 'presets'"):
+        compose("Toy-v0:toy", ["tiny"])
 
 
 def test_what_was_said_to_an_automatic_network_holds_for_the_one_that_is_named() -> None:
@@ -140,15 +184,15 @@ def test_an_algorithm_file_may_build_on_another(toy: Path) -> None:
 def test_a_binary_preset_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_bytes(b"seed: 1\n\xff\xfe")
     with pytest.raises(ConfigError, match=r"mine\.yaml': it is not text in UTF-8, but perhaps a binary file \(byte 9"):
-        presets.find_preset(str(tmp_path / "mine.yaml"))
+        presets.find_presets(str(tmp_path / "mine.yaml"))
     with pytest.raises(ConfigError, match="No such file"):
-        presets.find_preset(str(tmp_path / "absent.yaml"))
+        presets.find_presets(str(tmp_path / "absent.yaml"))
 
 
 def test_a_preset_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "kept.yaml").write_text("seed: 7\n")
     (tmp_path / "mine.yaml").symlink_to(tmp_path / "kept.yaml")
-    assert presets.find_preset(str(tmp_path / "mine.yaml")).body == {"seed": 7}
+    assert presets.find_presets(str(tmp_path / "mine.yaml"))[0].body == {"seed": 7}
 
 
 def test_a_name_that_no_file_can_have_is_refused_on_one_screen() -> None:
