@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from reverie.core.reads import Read
-from reverie.core.specs import ACTION_KINDS, ActionKind, Specs
-from reverie.core.types import Array, Batch, Block, Carry, Clock, Mode, Row, State, WriteBack
+from reverie.core.types import ACTION_KINDS, ActionKind, Array, Batch, Block, Carry, Clock, Mode, Row, State, WriteBack
+
+if TYPE_CHECKING:
+    from reverie.core.specs import Specs  # imports gymnasium, which commands without envs do without
 
 
 @dataclass(frozen=True, kw_only=True)

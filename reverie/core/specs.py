@@ -8,17 +8,15 @@ space's own bounds and clips it.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 
 from reverie.core.errors import ConfigError
-from reverie.core.types import Array, Row
+from reverie.core.types import ActionKind, Array, Row
 
 ObservationKind = Literal["image", "vector", "discrete"]
-ActionKind = Literal["discrete", "continuous", "multi_discrete", "multi_binary", "mixed"]
-ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 
 
 @dataclass(frozen=True)

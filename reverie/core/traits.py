@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from reverie.core import registry
 from reverie.core.contracts import BufferTraits, Recurrent, Traits
 from reverie.core.errors import ConfigError
-from reverie.core.specs import ACTION_KINDS, ActionSpec
+from reverie.core.types import ACTION_KINDS
+
+if TYPE_CHECKING:
+    from reverie.core.specs import ActionSpec
 
 ALGORITHM_METHODS = ("initial_carry", "act", "state", "load_state", "policy_state", "load_policy_state")
 _FORMER = {

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,9 @@ Carry = dict[str, Any]
 State = dict[str, Any]
 """What ``state()`` returns: nested dicts whose leaves are arrays, numbers, strings, bools, None, lists of them, or
 :class:`Sealed` arrays."""
+
+ActionKind = Literal["discrete", "continuous", "multi_discrete", "multi_binary", "mixed"]
+ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 
 CARRY = "carry/"
 NOTE = "note/"
