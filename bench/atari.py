@@ -36,15 +36,17 @@ rng = np.random.default_rng(0)
 OURS = """
 from reverie import backend
 from reverie.algos.dqn import DQN
+from reverie.config.schema import BackendConfig
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock
 
-products = os.environ.get("PRODUCTS") or backend.best_products("cpu")  # the latter is what every run does
-backend.configure("cpu", threads=1, deterministic=True, products=products)
+matmul = os.environ.get("MATMUL") or backend.best_matmul("cpu")  # the latter is what every run does
+backend.configure_process(BackendConfig(threads=1))
 specs = Specs({"obs": ObservationSpec((84, 84, 4), "uint8", "image")}, ActionSpec("discrete", (), "int64", (6,)))
 config = {"network": {"kind": "nature"}, "double": False, "target_every": 10_000, "target_rate": 1.0}
-agent = DQN(DQN.Config.model_validate(config), specs, make_generator(0, "weights"))
+chosen = backend.Backend(matmul=matmul)
+agent = DQN(DQN.Config.model_validate(config), specs, make_generator(0, "weights"), chosen)
 batch = {
     "obs": rng.integers(0, 256, (32, 2, 84, 84, 4), dtype=np.uint8), "action": rng.integers(0, 6, (32, 2)),
     "reward": rng.standard_normal((32, 2), dtype=np.float32),

@@ -1,7 +1,7 @@
 """One full update of Dreamer, one thread, float32: ``python -m bench.dreamer --obs vector --size size1m --json``.
 
 CPU seconds of an update on batches of 16 x 64 rows with dreams of 15 steps, where they go, how many GFLOP that is, and
-what this machine makes of plain matrix products in the same run. ``act_*`` is one call of the policy,
+what this machine makes of plain matmuls in the same run. ``act_*`` is one call of the policy,
 ``first_update_s`` wall seconds from the start of the process to the end of its first update, imports included.
 """
 
@@ -24,12 +24,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from reverie import backend
 from reverie.algos import dreamer
 from reverie.config.compose import compose
+from reverie.config.schema import BackendConfig
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.models.world_model import RSSMWorldModel
 from reverie.nets import joint, laprop
-from reverie.nets.matmul import multiply
+from reverie.nets.matmul import Matmul
 
 SPECS = {
     "vector": Specs(
@@ -41,15 +42,15 @@ SPECS = {
 PARTS = {
     "observe": (RSSMWorldModel, "observe"), "model_losses": (RSSMWorldModel, "losses"),
     "imagine": (dreamer.Dreamer, "imagine_to_learn"), "estimate": (dreamer.Dreamer, "estimate"),
-    "replay_value": (dreamer.Dreamer, "replay_value_loss"), "backward": (joint, "_accumulate_gradients"),
+    "replay_value": (dreamer.Dreamer, "replay_value_loss"), "backward": (joint, "accumulate_gradients"),
     "step": (laprop.LaProp, "move"),
 }  # fmt: skip
 
 
-def make_agent(obs: str, size: str, settings: list[str]) -> dreamer.Dreamer:
+def make_agent(obs: str, size: str, settings: list[str], chosen: backend.Backend) -> dreamer.Dreamer:
     tree = compose("Reverie/Counting-v0:dreamer", [size, *settings]).tree["algorithm"]
     config = dreamer.Dreamer.Config.model_validate(tree)
-    return dreamer.Dreamer(config, SPECS[obs], make_generator(0, "weights"))
+    return dreamer.Dreamer(config, SPECS[obs], make_generator(0, "weights"), chosen)
 
 
 def make_batch(agent: dreamer.Dreamer) -> Row:
@@ -85,14 +86,14 @@ def seconds_since_start() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def gemm_gflops() -> float:
-    """Products of 1024 x 1024 matrices."""
+def gemm_gflops(matmul: Matmul) -> float:
+    """Of 1024 x 1024 matmuls."""
     matrix = torch.randn(1024, 1024)
-    return 2 * 1024**3 / cpu_seconds(lambda: multiply(matrix, matrix), 15) / 1e9
+    return 2 * 1024**3 / cpu_seconds(lambda: matmul.multiply(matrix, matrix), 15) / 1e9
 
 
 def count_gflop(update: Callable[[], Any]) -> float:
-    """Of all products and convolutions; torch's counter passes over those in place, and over oneDNN's."""
+    """Of all matmuls and convolutions. Torch's counter misses those in place, and those of oneDNN."""
 
     def of_product(total: torch.Size, x: torch.Size, weight: torch.Size, **_: Any) -> int:
         return 2 * x.numel() * weight[-1]
@@ -138,9 +139,10 @@ def act_milliseconds(agent: dreamer.Dreamer, num_envs: int) -> float:
 
 
 def measure(obs: str, size: str, updates: int, settings: list[str]) -> dict[str, Any]:
-    products = os.environ.get("PRODUCTS") or backend.best_products("cpu")  # the latter is what every run does
-    backend.configure("cpu", threads=1, deterministic=True, products=products)
-    agent, rng = make_agent(obs, size, settings), make_generator(0, "noise")
+    matmul = os.environ.get("MATMUL") or backend.best_matmul("cpu")  # the latter is what every run does
+    backend.configure_process(BackendConfig(threads=1))
+    agent = make_agent(obs, size, settings, backend.Backend(matmul=matmul))
+    rng = make_generator(0, "noise")
     batch = make_batch(agent)
 
     def update() -> None:
@@ -151,9 +153,9 @@ def measure(obs: str, size: str, updates: int, settings: list[str]) -> dict[str,
     gflop = count_gflop(update)
     weights = sum(len(optimizer.flat) for optimizer in (agent.model_optimizer, agent.behaviour_optimizer))
     return {
-        "obs": obs, "size": size, "settings": settings, "products": products, "weights": weights,
+        "obs": obs, "size": size, "settings": settings, "matmul": matmul, "weights": weights,
         "update_cpu_s": round(cpu_seconds(update, updates), 4), "parts_ms": time_parts(update),
-        "gflop": round(gflop, 1), "gemm_gflops": round(gemm_gflops(), 1),
+        "gflop": round(gflop, 1), "gemm_gflops": round(gemm_gflops(Matmul(matmul)), 1),
         "act_1_ms": round(act_milliseconds(agent, 1), 2), "act_16_ms": round(act_milliseconds(agent, 16), 2),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "compile_s": 0.0, "first_update_s": round(ready, 2),

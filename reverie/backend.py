@@ -1,4 +1,4 @@
-"""Device, threads, determinism, seeding of initial weights, rank: the only file with torch *settings*."""
+"""The backend of a run: device, engine, precision, matmul library and microbatches, and the settings of the process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -18,59 +18,147 @@ from reverie.core.errors import ConfigError
 from reverie.core.types import State
 from reverie.machine.processor import is_half_used_by_mkl
 
-
-@dataclass(frozen=True)
-class World:
-    """Which of several cooperating processes this is."""
-
-    rank: int = 0
-    size: int = 1
-
-
-_device = torch.device("cpu")
-_engine = "numpy"
-_microbatches = 1
-_precision = "float32"
-_products = "torch"
+CPU = torch.device("cpu")
 SHAPES_KEPT = 128
-"""Of products and convolutions. Dreamer on images has 118 at its default size; with half of them it was 5 % slower."""
+"""Shapes of matmuls and convolutions that oneDNN keeps prepared. Dreamer on images has 118 at its default size; with
+64 it was 5 % slower."""
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's numbers for mallopt
 
 
-def configure(
-    device: str,
-    threads: int,
-    deterministic: bool,
-    engine: str = "numpy",
-    microbatches: int = 1,
-    precision: str = "float32",
-    products: str = "torch",
-) -> None:
-    """Apply the backend section of a config; called once, before anything is built."""
-    global _device, _engine, _microbatches, _precision, _products
-    chosen = check_device(device)
-    if products == "onednn" and chosen.type == "cpu" and not _has_onednn():
-        fix = "Set backend.products=torch; a run that was made with onednn is then another one from there on."
-        raise ConfigError("backend.products is onednn, which this build of torch does not have.", fix)
-    _device, _microbatches, _precision, _products = chosen, microbatches, precision, products
-    _bound_onednn()
-    # numpy's forms take a batch whole: where memory is short and it comes in parts, torch is the one that can.
-    _engine = engine if _device.type == "cpu" and microbatches == 1 else "torch"
-    set_threads(threads)
-    # Not use_deterministic_algorithms: it loads the whole compiler, 1.8 s for nothing.
-    torch.set_deterministic_debug_mode("error" if deterministic else "default")
-    # Else every fresh tensor is filled before it is written: a twentieth of an update, for memory that nobody reads.
+class BackendSettings(Protocol):
+    """The ``backend`` section of a config, with every ``auto`` resolved."""
+
+    @property
+    def device(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def deterministic(self) -> bool: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def microbatches(self) -> int: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def matmul(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where and how an algorithm computes. The default is a CPU in float32.
+
+    Nothing here is process-wide: algorithms with different backends can live in one process.
+    """
+
+    device: torch.device = CPU
+    engine: str = "numpy"
+    """What plain fully connected networks run on: numpy (gradients written out) or torch."""
+    precision: str = "float32"
+    """What networks compute in: float32 or bfloat16."""
+    matmul: str = "torch"
+    """Library for big float32 matmuls: torch or onednn."""
+    microbatches: int = 1
+    """How many microbatches an update splits its batch into."""
+
+    @classmethod
+    def from_settings(cls, settings: BackendSettings) -> Backend:
+        """The backend of a config. ConfigError if this machine lacks the device or the matmul library."""
+        device = check_device(settings.device)
+        if settings.matmul == "onednn" and device.type == "cpu" and not _has_onednn():
+            raise ConfigError(
+                "backend.matmul is onednn, which this build of torch does not have.",
+                "Set backend.matmul=torch. A run that began with onednn then no longer continues bit for bit.",
+            )
+        # Only torch splits batches: the numpy engine takes a batch whole.
+        is_numpy = settings.engine == "numpy" and device.type == "cpu" and settings.microbatches == 1
+        has_choice = device.type == "cpu" and settings.precision == "float32"
+        return cls(
+            device,
+            engine="numpy" if is_numpy else "torch",
+            precision=settings.precision,
+            matmul=settings.matmul if has_choice else "torch",
+            microbatches=settings.microbatches,
+        )
+
+    def microbatch_size(self, rows: int) -> int:
+        """Rows of a microbatch, for a batch of so many rows."""
+        return -(-rows // self.microbatches)
+
+    def to_tensor(self, values: Any) -> torch.Tensor:
+        """An array as a tensor on the device."""
+        return torch.as_tensor(values, device=self.device)
+
+    def to_tensors(self, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """A batch of arrays as tensors on the device. Tensors that are there already are not copied."""
+        return {key: torch.as_tensor(value, device=self.device) for key, value in batch.items()}
+
+    def device_usage(self) -> dict[str, float]:
+        """Memory of the GPU and, where torch can read it, its load. Empty on a CPU."""
+        if self.device.type != "cuda":
+            return {}
+        megabyte = 1024**2
+        usage = {
+            "memory/gpu_now_megabytes": torch.cuda.memory_allocated(self.device) / megabyte,
+            "memory/gpu_peak_megabytes": torch.cuda.max_memory_allocated(self.device) / megabyte,
+        }
+        with suppress(Exception):  # needs the driver's library, whose absence shows in several ways
+            usage["usage/gpu_percent"] = float(torch.cuda.utilization(self.device))
+        return usage
+
+
+DEFAULT = Backend()
+
+
+@contextmanager
+def without_weights() -> Iterator[Backend]:
+    """A backend for algorithms built in this block: networks have shapes, but no memory.
+
+    It shows whether an algorithm of any size can be built.
+    """
+    meta = torch.device("meta")
+    with meta:
+        yield Backend(meta, engine="torch")
+
+
+@contextmanager
+def seeded(rng: np.random.Generator) -> Iterator[None]:
+    """Modules built in this block get initial weights from ``rng``. Torch's global generator stays as it was."""
+    with torch.random.fork_rng():
+        torch.manual_seed(int(rng.integers(2**62)))
+        yield
+
+
+# -------------------------------------------------------------------- settings of the process
+
+
+def configure_process(settings: BackendSettings) -> None:
+    """Apply the settings that hold for the whole process: threads, determinism, caches. Call it where a run starts.
+
+    Runs in one process share them: the last call counts.
+    """
+    _limit_onednn_cache()
+    set_threads(settings.threads)
+    # Not use_deterministic_algorithms: it imports the whole compiler, which takes 1.8 s.
+    torch.set_deterministic_debug_mode("error" if settings.deterministic else "default")
+    # Otherwise deterministic mode fills every new tensor before it is written, which takes 5 % of an update.
     torch.utils.deterministic.fill_uninitialized_memory = False
     _keep_freed_memory()
-    if deterministic and _device.type == "cuda":
+    if settings.deterministic and settings.device.startswith("cuda"):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
-def _keep_freed_memory() -> None:
-    """Let glibc keep big blocks instead of giving them back to the system after every use.
+def set_threads(count: int) -> None:
+    """Threads of torch and of numpy's BLAS. BLAS would take all cores, which is far slower for small networks."""
+    torch.set_num_threads(count)
+    threadpool_limits(count, user_api="blas")
 
-    Each fresh block costs a page fault per 4 kB when it is first written: an update on images took 3.5 s instead of
-    2.5 s for nothing else. Elsewhere than on glibc nothing happens.
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep big blocks instead of returning them to the system after every use.
+
+    Each new block costs a page fault per 4 kB when it is first written: an update on images took 3.5 s instead of
+    2.5 s. Does nothing without glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -78,74 +166,17 @@ def _keep_freed_memory() -> None:
         mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _bound_onednn() -> None:
-    """Let oneDNN keep what it has prepared for the last shapes only: by itself it keeps a thousand, of megabytes each.
+def _limit_onednn_cache() -> None:
+    """Limit how many shapes oneDNN keeps prepared. Its default is a thousand, of megabytes each.
 
-    Batches of whole episodes have a new shape each time. It and the layer above it look once, at their first product.
+    Batches of whole episodes have a new shape each time. oneDNN and the layer above it read these variables at their
+    first matmul.
     """
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, str(SHAPES_KEPT))
 
 
-def set_threads(count: int) -> None:
-    """For torch and for numpy's BLAS, whose own default is all cores: far slower for small networks."""
-    torch.set_num_threads(count)
-    threadpool_limits(count, user_api="blas")
-
-
-def device() -> torch.device:
-    """Where tensors live."""
-    return _device
-
-
-def device_usage() -> dict[str, float]:
-    """Memory and, where torch can ask for it, load of the GPU that is trained on; nothing on a CPU."""
-    if _device.type != "cuda":
-        return {}
-    megabyte = 1024**2
-    usage = {
-        "memory/gpu_now_megabytes": torch.cuda.memory_allocated(_device) / megabyte,
-        "memory/gpu_peak_megabytes": torch.cuda.max_memory_allocated(_device) / megabyte,
-    }
-    with suppress(Exception):  # needs the driver's library, whose absence shows in several ways
-        usage["usage/gpu_percent"] = float(torch.cuda.utilization(_device))
-    return usage
-
-
-def part_size(rows: int) -> int:
-    """Rows of a batch that torch works on at a time; the gradients of all parts add up to that of the batch."""
-    return -(-rows // _microbatches)
-
-
-def engine() -> str:
-    """What plain fully connected networks run on: numpy (gradients written out) or torch."""
-    return _engine
-
-
-def precision() -> str:
-    """What networks compute in, if their algorithm can choose: float32 or bfloat16."""
-    return _precision
-
-
-def products() -> str:
-    """What multiplies big matrices of float32 numbers: torch as it is, or oneDNN."""
-    return _products if _device.type == "cpu" and _precision == "float32" else "torch"
-
-
-def best_products(device: str) -> str:
-    """What ``products: auto`` stands for: oneDNN where torch's own library uses half of the processor."""
-    return "onednn" if device == "cpu" and is_half_used_by_mkl() and _has_onednn() else "torch"
-
-
-def _has_onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-def best_precision(device: str) -> str:
-    """What ``precision: auto`` stands for on this device: bfloat16 on CUDA hardware that has it (from 8.0 on)."""
-    chosen = check_device(device)
-    has_it = chosen.type == "cuda" and torch.cuda.get_device_capability(chosen) >= (8, 0)
-    return "bfloat16" if has_it else "float32"
+# -------------------------------------------------------------------- what ``auto`` stands for
 
 
 def best_device() -> str:
@@ -155,8 +186,24 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
+def best_precision(device: str) -> str:
+    """What ``precision: auto`` stands for: bfloat16 on CUDA hardware that has it (from 8.0 on)."""
+    chosen = check_device(device)
+    has_bfloat16 = chosen.type == "cuda" and torch.cuda.get_device_capability(chosen) >= (8, 0)
+    return "bfloat16" if has_bfloat16 else "float32"
+
+
+def best_matmul(device: str) -> str:
+    """What ``matmul: auto`` stands for: oneDNN where torch's own library uses half of the processor."""
+    return "onednn" if device == "cpu" and is_half_used_by_mkl() and _has_onednn() else "torch"
+
+
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
 def check_device(name: str) -> torch.device:
-    """The torch device of that name, if this machine has it."""
+    """The torch device of that name. ConfigError if this machine does not have it."""
     try:
         chosen = torch.device(name)
     except RuntimeError as error:
@@ -170,39 +217,30 @@ def check_device(name: str) -> torch.device:
     return chosen
 
 
-def world() -> World:
-    """Rank and size as torch.distributed's launcher sets them; a lone process is rank 0 of 1."""
-    return World(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+# -------------------------------------------------------------------- older algorithms
+
+_NOW_METHODS = {
+    "device": "device", "engine": "engine", "precision": "precision", "products": "matmul",
+    "part_size": "microbatch_size(rows)", "to_tensors": "to_tensors(batch)",
+}  # fmt: skip
+
+if not TYPE_CHECKING:  # mypy would otherwise accept any name
+
+    def __getattr__(name: str) -> None:
+        if name not in _NOW_METHODS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise ConfigError(
+            f"reverie.backend.{name}() is gone: each algorithm now gets a Backend of its own.",
+            "Give its constructor a fourth argument: __init__(self, config, specs, rng, backend). Keep it as "
+            f"self.backend and write self.backend.{_NOW_METHODS[name]}.",
+        )
 
 
-@contextmanager
-def seeded(rng: np.random.Generator) -> Iterator[None]:
-    """Modules built in this block draw their weights from ``rng``; torch's global generator is left as it was."""
-    with torch.random.fork_rng():
-        torch.manual_seed(int(rng.integers(2**62)))
-        yield
-
-
-@contextmanager
-def without_weights() -> Iterator[None]:
-    """Networks built in this block have shapes and no memory: it shows whether they can be built, at any size."""
-    global _device, _engine
-    before = _device, _engine
-    _device, _engine = torch.device("meta"), "torch"
-    try:
-        with _device:
-            yield
-    finally:
-        _device, _engine = before
-
-
-def to_tensors(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """A batch of arrays on the device; tensors that are there already stay themselves."""
-    return {key: torch.as_tensor(value, device=_device) for key, value in batch.items()}
+# -------------------------------------------------------------------- weights as arrays
 
 
 def to_arrays(tree: Any) -> Any:
-    """A nested dict with every tensor as a numpy array of its own (later training does not change it)."""
+    """A nested dict with every tensor copied to a numpy array."""
     if isinstance(tree, torch.Tensor):
         return tree.detach().cpu().numpy().copy()
     if isinstance(tree, Mapping):
@@ -217,7 +255,7 @@ def module_state(module: torch.nn.Module) -> State:
 
 
 def load_module_state(module: torch.nn.Module, state: State) -> None:
-    """Copy arrays into a module in place; names and shapes must match, or the first that does not is named."""
+    """Copy arrays into a module in place. ValueError names the first weight whose name or shape does not fit."""
     own = module.state_dict()
     for name in dict.fromkeys([*own, *state]):
         here, there = (tuple(np.shape(side[name])) if name in side else "missing" for side in (own, state))
@@ -232,6 +270,6 @@ def modules_of(owner: Any) -> dict[str, torch.nn.Module]:
 
 
 def count_parameters(owner: Any) -> int:
-    """How many numbers its networks learn; 0 for one without networks."""
+    """How many trainable parameters the networks of an object have."""
     found = {id(p): p for module in modules_of(owner).values() for p in module.parameters() if p.requires_grad}
     return sum(parameter.numel() for parameter in found.values())

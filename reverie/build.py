@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from reverie import backend
+from reverie.backend import Backend, without_weights
 from reverie.config.checks import raise_findings
 from reverie.config.data_checks import check_order_of_data
 from reverie.config.fields import networks_of
@@ -37,7 +37,7 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
 from reverie.machine.memory import free_memory
-from reverie.policy import Policy
+from reverie.policy import Policy, make_algorithm
 from reverie.store.checkpoint import CheckpointFolder
 from reverie.training.collector import Collector
 from reverie.training.evaluator import Evaluator, check_time_limit, with_limit
@@ -101,8 +101,8 @@ def check_agent(config: RunConfig) -> None:
     """
     if any(path[-1] == "kind" and "." in str(kind) for path, kind in leaves(config.algorithm.model_dump())):
         return
-    with backend.without_weights():
-        algorithm = _make_algorithm(config, make_specs(config.env), Streams(config.seed))
+    with without_weights() as backend:
+        algorithm = _make_algorithm(config, make_specs(config.env), Streams(config.seed), backend)
     check_reads(config, algorithm.reads)
     check_data(config, algorithm.reads)
 
@@ -151,18 +151,14 @@ def _serves(kind: str, read: Read, is_on_policy: bool) -> bool:
 
 def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None) -> Session:
     """All parts of a run, none of them started; ``run`` is its folder, for buffers that keep rows on disk."""
-    settings = config.backend
-    backend.configure(
-        settings.device, settings.threads, settings.deterministic, settings.engine, settings.microbatches,
-        settings.precision, settings.products,
-    )  # fmt: skip
+    backend = Backend.from_settings(config.backend)
     specs = make_specs(config.env)
     streams = Streams(config.seed)
     counters = Counters(horizon_steps=config.horizon_steps)
-    algorithm = _make_algorithm(config, specs, streams)
+    algorithm = _make_algorithm(config, specs, streams, backend)
     check_reads(config, algorithm.reads)
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
-    policy = Policy(algorithm, normaliser, specs)
+    policy = Policy(algorithm, normaliser, specs, backend)
     recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage, action_repeat(config.env))
     env = config.env
     task = Task(specs.action, config.horizon_steps, env.spec.solved_at, env.vector, env.num_envs)
@@ -183,17 +179,15 @@ def build(config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None
         recorder=recorder,
         policy=policy,
         monitor=monitor,
-        factories=_make_factories(config, specs, streams),
+        factories=_make_factories(config, specs, streams, backend),
         env_config=config.env,
     )
 
 
 def copy_algorithm(session: Session) -> Algorithm:
     """A second algorithm in the same state, to try things with; the session and its streams do not notice."""
-    config = session.algorithm.config
-    copy: Algorithm = registry.load("algorithm", config.kind)(
-        config, session.policy.specs, make_generator(session.config.seed, "copy")
-    )
+    config, policy, rng = session.algorithm.config, session.policy, make_generator(session.config.seed, "copy")
+    copy = make_algorithm(registry.load("algorithm", config.kind), config, policy.specs, rng, policy.backend)
     copy.load_state(session.algorithm.state())
     return copy
 
@@ -217,23 +211,25 @@ def make_evaluator(env: EnvConfig, settings: EvaluateConfig, seed: int) -> Evalu
     return Evaluator(settings, seed, make)
 
 
-def build_policy(config: RunConfig, algorithm: State, normaliser: State) -> Policy:
+def build_policy(config: RunConfig, algorithm: State, normaliser: State, backend: Backend) -> Policy:
     """The policy of a run as these states of its parts have it, without the rest of the run."""
     specs = make_specs(config.env)
     policy = Policy(
-        _make_algorithm(config, specs, Streams(config.seed)),
+        _make_algorithm(config, specs, Streams(config.seed), backend),
         Normaliser(config.normaliser, specs, config.env.num_envs),
         specs,
+        backend,
     )
     policy.algorithm.load_state(algorithm)
     policy.normaliser.load_state(normaliser)
     return policy
 
 
-def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams) -> Algorithm:
+def _make_algorithm(config: RunConfig, specs: Specs, streams: Streams, backend: Backend) -> Algorithm:
     kind = config.algorithm.kind
     check_actions(kind, specs.action)
-    algorithm: Algorithm = registry.load("algorithm", kind)(config.algorithm, specs, streams["initial weights"])
+    rng = streams["initial weights"]
+    algorithm = make_algorithm(registry.load("algorithm", kind), config.algorithm, specs, rng, backend)
     unread = [hook for hook in algorithm.traits.hooks if hook not in getattr(algorithm, "reads", {})]
     if unread:
         raise ConfigError(
@@ -257,7 +253,7 @@ def _make_buffers(config: RunConfig, specs: Specs, run: Path | None) -> dict[str
     return {name: make(buffer) for name, buffer in config.buffers.items()}
 
 
-def _make_factories(config: RunConfig, specs: Specs, streams: Streams) -> Factories:
+def _make_factories(config: RunConfig, specs: Specs, streams: Streams, backend: Backend) -> Factories:
     def vector(env: EnvConfig, stream: str) -> Vector:
         made = make_vector(env, config.seed, stream)
         if made.specs.observations != specs.observations or made.specs.action != specs.action:
@@ -272,4 +268,7 @@ def _make_factories(config: RunConfig, specs: Specs, streams: Streams) -> Factor
         made: Controller = registry.load("controller", kind)(specs)
         return made
 
-    return Factories(vector, lambda: _make_algorithm(config, specs, streams), controller, partial(phase_config, config))
+    def algorithm() -> Algorithm:
+        return _make_algorithm(config, specs, streams, backend)
+
+    return Factories(vector, algorithm, controller, partial(phase_config, config))

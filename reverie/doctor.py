@@ -102,7 +102,7 @@ def _computing() -> Iterator[Finding]:
     kernels = processor.blas_kernels() or "an unknown processor"
     yield Finding("blas", "ok", f"numpy multiplies with kernels for {kernels}")
     device = backend.best_device()
-    yield Finding("device", "ok", f"{device}, products by {backend.best_products(device)}")
+    yield Finding("device", "ok", f"{device}, matmul by {backend.best_matmul(device)}")
 
 
 def _extras() -> Iterator[Finding]:

@@ -6,12 +6,14 @@ evaluated or exported can never disagree with what was trained.
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reverie.core import registry
+from reverie.core.config import ComponentConfig
 from reverie.core.contracts import Algorithm
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
@@ -20,16 +22,22 @@ from reverie.core.types import Array, Carry, Clock, Mode, Row, State
 from reverie.data.normaliser import Normaliser, NormaliserConfig
 from reverie.store.trees import check_file, delete_any, digest_files, install_folder, read_tree, write_tree
 
+if TYPE_CHECKING:
+    from reverie.backend import Backend
+
 BUNDLE_VERSION = 1
 
 
 class Policy:
     """Acts on rows of a vector of envs."""
 
-    def __init__(self, algorithm: Algorithm, normaliser: Normaliser, specs: Specs) -> None:
+    def __init__(
+        self, algorithm: Algorithm, normaliser: Normaliser, specs: Specs, backend: Backend | None = None
+    ) -> None:
         self.algorithm = algorithm
         self.normaliser = normaliser
         self.specs = specs
+        self.backend = backend
 
     def initial_carry(self, num_envs: int) -> Carry:
         return self.algorithm.initial_carry(num_envs)
@@ -73,26 +81,44 @@ class Policy:
         install_folder(temporary, folder)
 
     @classmethod
-    def load(cls, folder: Path) -> tuple[Policy, dict[str, Any]]:
-        """Read a bundle back, with what it says about itself."""
+    def load(cls, folder: Path, backend: Backend | None = None) -> tuple[Policy, dict[str, Any]]:
+        """Read a bundle back, with its ``about``."""
         tree = read_bundle(folder)
+        return cls.from_bundle(tree, backend), tree["about"]
+
+    @classmethod
+    def from_bundle(cls, tree: State, backend: Backend | None = None) -> Policy:
+        """The policy of what :func:`read_bundle` has read. Without a backend, it has the default one."""
         kind = registry.load("algorithm", tree["algorithm_config"]["kind"])
         config = kind.Config.model_validate(tree["algorithm_config"])
         normaliser_config = NormaliserConfig.model_validate(tree["normaliser_config"])
-        policy = cls._build(kind, config, normaliser_config, Specs.from_json(tree["specs"]))
+        policy = cls._build(kind, config, normaliser_config, Specs.from_json(tree["specs"]), backend)
         policy.load_state(tree)
-        return policy, tree["about"]
+        return policy
 
     def copy(self) -> Policy:
         """A policy that acts the same and leaves this one alone: acting may change an algorithm's state."""
-        twin = self._build(type(self.algorithm), self.algorithm.config, self.normaliser.config, self.specs)
+        twin = self._build(
+            type(self.algorithm), self.algorithm.config, self.normaliser.config, self.specs, self.backend
+        )
         twin.load_state(self.state())
         return twin
 
     @classmethod
-    def _build(cls, kind: Any, config: Any, normaliser_config: NormaliserConfig, specs: Specs) -> Policy:
-        algorithm = kind(config, specs, make_generator(0, "unused initial weights"))
-        return cls(algorithm, Normaliser(normaliser_config, specs, num_envs=1), specs)
+    def _build(
+        cls, kind: Any, config: Any, normaliser_config: NormaliserConfig, specs: Specs, backend: Backend | None
+    ) -> Policy:
+        algorithm = make_algorithm(kind, config, specs, make_generator(0, "unused initial weights"), backend)
+        return cls(algorithm, Normaliser(normaliser_config, specs, num_envs=1), specs, backend)
+
+
+def make_algorithm(
+    kind: Any, config: ComponentConfig, specs: Specs, rng: np.random.Generator, backend: Backend | None
+) -> Algorithm:
+    """Construct an algorithm. One whose constructor has no parameter ``backend`` does not get it."""
+    given = {} if backend is None or "backend" not in inspect.signature(kind).parameters else {"backend": backend}
+    algorithm: Algorithm = kind(config, specs, rng, **given)
+    return algorithm
 
 
 def read_bundle(folder: Path) -> State:

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reverie import backend
 from reverie.agents.numpy_actor_critic import NumpyActorCritic, has_numpy_engine
+from reverie.backend import load_module_state, module_state
 from reverie.core.config import ComponentConfig
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Carry, Row, State, observation_keys
+from reverie.nets.backend_module import BackendModule
 from reverie.nets.distributions import Distribution
 from reverie.nets.heads import make_action_head, scale_weights
 from reverie.nets.layers import TRUNK_GAIN, orthogonal_init
@@ -21,7 +22,7 @@ from reverie.nets.networks import make_network
 from reverie.nets.optim import FlatOptimizer
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(BackendModule):
     """Built from a trunk's config and the env's specs.
 
     :mod:`.recurrent_actor_critic` overrides the methods that depend on a hidden state. Batches are sequences of rows
@@ -82,7 +83,7 @@ class ActorCritic(nn.Module):
     @torch.inference_mode()
     def actor_features(self, now: Row, carry: Carry) -> tuple[Tensor, Carry, Row]:
         """Like :meth:`act_outputs`, with the features of the actor's trunk (N, F)."""
-        return self.actor_trunk(backend.to_tensors({key: now[key] for key in observation_keys(now)})), carry, {}
+        return self.actor_trunk(self.backend.to_tensors({key: now[key] for key in observation_keys(now)})), carry, {}
 
     # ---------------------------------------------------------------- learning from sequences
 
@@ -93,7 +94,7 @@ class ActorCritic(nn.Module):
         return self.action_head(self._by_microbatch(self.actor_trunk, self.flat_inputs(batch))), values
 
     def _by_microbatch(self, network: Callable[..., Tensor], rows: Mapping[str, Tensor]) -> Tensor:
-        size = backend.part_size(len(next(iter(rows.values()))))
+        size = self.backend.microbatch_size(len(next(iter(rows.values()))))
         columns = {key: value.split(size) for key, value in rows.items()}
         microbatches = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         return torch.cat([network(microbatch) for microbatch in microbatches])
@@ -104,7 +105,7 @@ class ActorCritic(nn.Module):
 
     def shuffle(self, rows: Mapping[str, Tensor], rng: np.random.Generator) -> dict[str, Tensor]:
         """Flat rows in random order. One gather here makes every minibatch a view."""
-        order = torch.as_tensor(rng.permutation(len(rows["weights"])), device=backend.device())
+        order = self.backend.to_tensor(rng.permutation(len(rows["weights"])))
         return {key: value[order] for key, value in rows.items()}
 
     def possible_batch_size(self, rows: Mapping[str, Any], wanted: int) -> int:
@@ -137,10 +138,10 @@ class ActorCriticAgent:
     optimizer: FlatOptimizer
 
     def policy_state(self) -> State:
-        return backend.module_state(self.model)
+        return module_state(self.model)
 
     def load_policy_state(self, state: State) -> None:
-        backend.load_module_state(self.model, state)
+        load_module_state(self.model, state)
 
     def state(self) -> State:
         return {"model": self.policy_state(), "optimizer": self.optimizer.state()}

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from reverie.core.specs import ActionSpec
 from reverie.core.types import Array, random_array
 from reverie.functional.categorical import mix_uniform
+from reverie.nets.backend_module import BackendModule
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.distributions import Categorical, Distribution, Gaussian, Joint, MultiCategorical, TanhGaussian
 from reverie.nets.one_hot import Features
@@ -43,7 +44,7 @@ class ActorConfig(HeadConfig):
     """Scale of the initial output weights. A small one starts with a nearly uniform policy."""
 
 
-class LatentActor(nn.Module):
+class LatentActor(BackendModule):
     """Features (N, F) to a distribution over actions (N, *shape)."""
 
     def __init__(self, config: ActorConfig, inputs: int, action: ActionSpec) -> None:

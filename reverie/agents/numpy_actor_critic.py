@@ -15,7 +15,8 @@ from reverie.nets.numpy.mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_pl
 def has_numpy_engine(model: Any) -> bool:
     """Whether the backend and the network allow it."""
     trunks = model.actor_trunk, model.critic_trunk
-    return all(is_plain_mlp(trunk) for trunk in trunks) and has_numpy_form(model.action_head)
+    has_form = all(is_plain_mlp(trunk) for trunk in trunks) and has_numpy_form(model.action_head)
+    return has_form and model.backend.engine == "numpy"
 
 
 class NumpyActorCritic:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reverie import backend
 from reverie.agents.actor_critic import ActorCritic
 from reverie.agents.numpy_actor_critic import NumpyActorCritic
 from reverie.core.types import Array
@@ -76,7 +75,7 @@ class TorchEngine:
         return self.model.split(rows, size)
 
     def minimise(self, minibatch: Minibatch, settings: StepSettings) -> Result:
-        size = self.model.possible_batch_size(minibatch, backend.part_size(len(minibatch["weights"])))
+        size = self.model.possible_batch_size(minibatch, self.model.backend.microbatch_size(len(minibatch["weights"])))
         return self.optimizer.minimise(
             partial(self.loss_fn, settings=settings), self.model.split(minibatch, size),
             settings.learning_rate, settings.max_grad_norm, settings.accepts,

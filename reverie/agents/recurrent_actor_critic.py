@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reverie import backend
 from reverie.agents.actor_critic import ActorCritic
 from reverie.core.config import ComponentConfig
 from reverie.core.traits import is_recurrent
@@ -44,11 +43,11 @@ class RecurrentActorCritic(ActorCritic):
 
     @torch.inference_mode()
     def actor_features(self, now: Row, carry: Carry) -> tuple[Tensor, Carry, Row]:
-        tensors = backend.to_tensors({key: now[key] for key in (*observation_keys(now), "is_first")})
+        tensors = self.backend.to_tensors({key: now[key] for key in (*observation_keys(now), "is_first")})
         is_first = tensors.pop("is_first")
         before, after = {key: carry[key] for key in self._hidden_keys(carry)}, dict(carry)
         for name, trunk in self._trunks().items():
-            features, hidden = trunk.step(tensors, is_first, backend.to_tensors(_below(before, f"{name}/")))
+            features, hidden = trunk.step(tensors, is_first, self.backend.to_tensors(_below(before, f"{name}/")))
             after |= {f"{name}/{key}": value.cpu().numpy() for key, value in hidden.items()}
             if name == "actor":
                 actor_features = features
@@ -66,7 +65,7 @@ class RecurrentActorCritic(ActorCritic):
     def shuffle(self, rows: Mapping[str, Tensor], rng: np.random.Generator) -> dict[str, Tensor]:
         """Whole sequences in random order."""
         length = _sequence_length(rows)
-        order = torch.as_tensor(rng.permutation(len(rows["weights"]) // length), device=backend.device())
+        order = self.backend.to_tensor(rng.permutation(len(rows["weights"]) // length))
         row_order = (order.unsqueeze(1) * length + torch.arange(length, device=order.device)).flatten()
         return {key: value[order if key.startswith(CARRY) else row_order] for key, value in rows.items()}
 
@@ -101,7 +100,7 @@ class RecurrentActorCritic(ActorCritic):
     def _initial_hidden(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The hidden state before the first row of each sequence: stored with it, or that of a new episode."""
         stored = {key: value.squeeze(1) for key, value in _below(batch, CARRY).items()}
-        return stored or backend.to_tensors(self.initial_carry(len(batch["is_first"])))
+        return stored or self.backend.to_tensors(self.initial_carry(len(batch["is_first"])))
 
     def _features(
         self, batch: Mapping[str, Tensor], is_first: Tensor, initial: Mapping[str, Tensor]

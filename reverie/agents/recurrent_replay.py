@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
-from reverie import backend
+from reverie.backend import Backend
 from reverie.core.config import ComponentConfig, Config
 from reverie.core.reads import Read, Transitions, Window
 from reverie.core.traits import is_recurrent
 from reverie.core.types import Array, Batch, Carry, Row, observation_keys
 from reverie.functional.steps import Steps, n_step_transitions, window_transitions
+from reverie.nets.backend_module import BackendModule
 from reverie.nets.encoders import Observations
 from reverie.nets.networks import make_network
 
@@ -64,7 +65,7 @@ def check_targets(sequence: SequenceConfig, network: ComponentConfig | None, n_s
 # ---------------------------------------------------------------- the trunk
 
 
-class WindowTrunk(nn.Module):
+class WindowTrunk(BackendModule):
     """A trunk with memory that takes windows as plain trunks take rows: see :class:`Steps` for what they hold."""
 
     def __init__(self, network: Any, burn_in: int) -> None:
@@ -76,7 +77,7 @@ class WindowTrunk(nn.Module):
     def forward(self, windows: Mapping[str, Tensor]) -> Tensor:
         """Features (B * L, F) of the rows that steps start from or, where there is a ``column``, end at."""
         observation, is_first = {key: windows[key] for key in observation_keys(windows)}, windows["is_first"]
-        memory = backend.to_tensors(self.network.initial_memory(len(is_first)))
+        memory = self.backend.to_tensors(self.network.initial_memory(len(is_first)))
         if self.burn_in:
             with torch.no_grad():
                 first = {key: value[:, : self.burn_in] for key, value in observation.items()}
@@ -101,12 +102,12 @@ def initial_carry(trunk: Any, num_envs: int) -> Carry:
 
 
 @torch.inference_mode()
-def look(trunk: Any, now: Row, carry: Carry) -> tuple[Tensor, Carry]:
+def look(trunk: Any, now: Row, carry: Carry, backend: Backend) -> tuple[Tensor, Carry]:
     """Features (N, F) of arriving rows, and the carry behind them."""
     observation = backend.to_tensors({key: now[key] for key in observation_keys(now)})
     if not isinstance(trunk, WindowTrunk):
         return trunk(observation), carry
-    is_first = torch.as_tensor(now["is_first"], device=backend.device())
+    is_first = backend.to_tensor(now["is_first"])
     features, memory = trunk.network.step(observation, is_first, backend.to_tensors(carry))
     return features, {key: value.cpu().numpy() for key, value in memory.items()}
 

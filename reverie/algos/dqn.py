@@ -16,7 +16,6 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from reverie import backend
 from reverie.agents.exploration import epsilon_greedy
 from reverie.agents.recurrent_replay import (
     SequenceConfig,
@@ -26,6 +25,7 @@ from reverie.agents.recurrent_replay import (
     make_replay,
     make_trunk,
 )  # fmt: skip
+from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.contracts import Traits
@@ -35,6 +35,7 @@ from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack
 from reverie.functional.gradients import huber_gradient
 from reverie.functional.steps import Steps
+from reverie.nets.backend_module import place
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.numpy.mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
 from reverie.nets.optim import Adam, flatten
@@ -154,16 +155,18 @@ class DQN:
     Config = DQNConfig
     traits = Traits(actions=("discrete",), recurrent=True, priorities=True, microbatches=True)
 
-    def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator) -> None:
+    def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:
         self.config = config
         self.specs = specs
+        self.backend = backend
         self.replay = make_replay(config.network, config.sequence)
-        with backend.seeded(rng):
-            self.online = QNetwork(config, specs).to(backend.device())
+        with seeded(rng):
+            self.online = place(QNetwork(config, specs), backend)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
         self.target_flat = flatten(list(self.target.parameters()))
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.online.parameters())
-        self.numpy = NumpyQNetworks(self.online, self.target) if has_numpy_form(self.online) else None
+        is_numpy = backend.engine == "numpy" and has_numpy_form(self.online)
+        self.numpy = NumpyQNetworks(self.online, self.target) if is_numpy else None
 
     @property
     def reads(self) -> dict[str, Read]:
@@ -189,7 +192,7 @@ class DQN:
     def _values(self, now: Row, carry: Carry, rng: np.random.Generator | None) -> tuple[Array, Carry]:
         """Values (N, A) of arriving rows, with new noise where layers are noisy and ``rng`` is given; the carry."""
         self.online.draw_noise(rng)
-        features, carry = look(self.online.trunk, now, carry)
+        features, carry = look(self.online.trunk, now, carry, self.backend)
         return self.online.head.values(self.online.head(features)).cpu().numpy(), carry
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
@@ -213,14 +216,14 @@ class DQN:
 
     def _losses(self, steps: Steps, told: list[Any]) -> Iterator[Tensor]:
         """The batch's loss, in as many parts as the backend wants; what is to be told of each is added to ``told``."""
-        size = backend.part_size(len(steps.action))
+        size = self.backend.microbatch_size(len(steps.action))
         for begin in range(0, len(steps.action), size):
             part = slice(begin, begin + size)
             start, reached = (
-                backend.to_tensors({key: value[part] for key, value in side.items()})
+                self.backend.to_tensors({key: value[part] for key, value in side.items()})
                 for side in (steps.start, steps.reached)
             )
-            rows = backend.to_tensors({name: getattr(steps, name)[part].reshape(-1) for name in Steps._fields[2:]})
+            rows = self.backend.to_tensors({name: getattr(steps, name)[part].reshape(-1) for name in Steps._fields[2:]})
             chosen = _pick(self.online(start), rows["action"])
             with torch.no_grad():
                 following = self._following(reached)
@@ -261,22 +264,22 @@ class DQN:
         return WriteBack(batch["id"][:, 0], {"priority": self.replay.priority(steps, surprise)})
 
     def policy_state(self) -> State:
-        return backend.module_state(self.online)
+        return module_state(self.online)
 
     def load_policy_state(self, state: State) -> None:
-        backend.load_module_state(self.online, state)
+        load_module_state(self.online, state)
         self.target_flat.copy_(self.optimizer.flat.data)
 
     def state(self) -> State:
         return {
             "online": self.policy_state(),
-            "target": backend.module_state(self.target),
+            "target": module_state(self.target),
             "optimizer": self.optimizer.state(),
         }
 
     def load_state(self, state: State) -> None:
         self.load_policy_state(state["online"])
-        backend.load_module_state(self.target, state["target"])
+        load_module_state(self.target, state["target"])
         self.optimizer.load_state(state["optimizer"])
 
     @torch.no_grad()

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reverie import backend
 from reverie.algos.dreamer_agent import DreamerAgent
-from reverie.algos.dreamer_batch import ImaginationNoise, SequenceBatch, latent_noise, prepare, write_back
+from reverie.algos.dreamer_batch import ImaginationNoise, SequenceBatch, prepare, write_back
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_inspect import DreamerInspection
 from reverie.algos.dreamer_state import STORED_LATENTS, check_stored_latents, with_current_names
+from reverie.backend import DEFAULT, Backend, load_module_state, module_state
 from reverie.core import registry
 from reverie.core.contracts import Traits
 from reverie.core.reads import Read, Window
@@ -60,10 +60,12 @@ class Dreamer(DreamerAgent, DreamerInspection):
         priorities=True, bfloat16=True,
     )  # fmt: skip
 
-    def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
-        super().__init__(config, specs, rng)
+    def __init__(
+        self, config: DreamerConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT
+    ) -> None:
+        super().__init__(config, specs, rng, backend)
         return_scale = registry.load("return_scale", config.return_scale.kind)
-        self.return_scale = return_scale(config.return_scale).to(backend.device())
+        self.return_scale = return_scale(config.return_scale).to(backend.device)
         optimizer = registry.load("optimizer", config.optimizer.kind)
         self.model_optimizer = optimizer(config.optimizer, self.model.parameters())
         behaviour = [*self.actor.parameters(), *self.critic.value.parameters()]
@@ -95,7 +97,8 @@ class Dreamer(DreamerAgent, DreamerInspection):
 
     def _update(self, batch: Batch, clock: Clock, rng: np.random.Generator, names: tuple[str, ...]) -> Update:
         """One step of the named optimisers on :meth:`loss`."""
-        config, microbatches = self.config, self.make_sequences(batch, rng, names).split()
+        config, sequences = self.config, self.make_sequences(batch, rng, names)
+        microbatches = sequences.split(self.backend.microbatch_size(len(sequences.noise)))
         if "model" in names and self.model_optimizer.steps == 0 and config.image_bias_init == "mean":
             self.model.decoder.start_at_mean([microbatch.rows for microbatch in microbatches])
         if "behaviour" in names:
@@ -117,9 +120,9 @@ class Dreamer(DreamerAgent, DreamerInspection):
 
     def make_sequences(self, batch: Batch, rng: np.random.Generator, names: tuple[str, ...]) -> SequenceBatch:
         """The batch on the device, with the noise that the losses of the named optimisers need."""
-        context, rows = prepare(batch, self.model, self.config)
+        context, rows = prepare(batch, self.model, self.config, self.backend)
         count, length = rows["is_first"].shape
-        noise, imagination = latent_noise(self.model, rng, count, length), None
+        noise, imagination = self.latent_noise(rng, count, length), None
         if "behaviour" in names:
             imagination = self.imagination_noise(rng, self.config.imagine_steps, count * length)
         return SequenceBatch(context, rows, noise, imagination, trains_model="model" in names)
@@ -266,8 +269,8 @@ class Dreamer(DreamerAgent, DreamerInspection):
     def state(self) -> State:
         return {
             **self.policy_state(),
-            "critic": backend.module_state(self.critic),
-            "return_scale": backend.module_state(self.return_scale),
+            "critic": module_state(self.critic),
+            "return_scale": module_state(self.return_scale),
             "model_optimizer": self.model_optimizer.state(),
             "behaviour_optimizer": self.behaviour_optimizer.state(),
             "stored_latents": STORED_LATENTS,
@@ -277,7 +280,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
         if self.config.model.rssm.latents == "categorical":
             check_stored_latents(state)
         self.load_policy_state(state)
-        backend.load_module_state(self.critic, with_current_names(state["critic"]))
-        backend.load_module_state(self.return_scale, state["return_scale"])
+        load_module_state(self.critic, with_current_names(state["critic"]))
+        load_module_state(self.return_scale, state["return_scale"])
         self.model_optimizer.load_state(state["model_optimizer"])
         self.behaviour_optimizer.load_state(state["behaviour_optimizer"])

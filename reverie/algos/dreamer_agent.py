@@ -6,17 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reverie import backend
 from reverie.agents.latent_actor import LatentActor, LatentCritic
-from reverie.algos.dreamer_batch import ImaginationNoise, latent_noise
+from reverie.algos.dreamer_batch import ImaginationNoise
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_state import with_current_names
+from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
 from reverie.core.specs import Specs
 from reverie.core.types import NOTE, Array, Carry, Clock, Mode, Row, State, observation_keys, random_array
 from reverie.models.latent import Decision, Latent, Policy
 from reverie.models.numpy_observer import NumpyObserver, runs_in_numpy
 from reverie.models.world_model import RSSMWorldModel
+from reverie.nets.backend_module import place
 from reverie.nets.distributions import Distribution
 from reverie.nets.numpy.blocks import NumpyChain
 from reverie.nets.one_hot import Features
@@ -25,20 +26,23 @@ from reverie.nets.one_hot import Features
 class DreamerAgent:
     """World model, actor and critic, and how they act."""
 
-    def __init__(self, config: DreamerConfig, specs: Specs, rng: np.random.Generator) -> None:
+    def __init__(
+        self, config: DreamerConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT
+    ) -> None:
         self.config = config
         self.specs = specs
-        with backend.seeded(rng):
+        self.backend = backend
+        with seeded(rng):
             model = registry.load("model", config.model.kind)(config.model, specs)
-            self.model: RSSMWorldModel = model.to(backend.device())
-            self.actor = LatentActor(config.actor, model.features, specs.action).to(backend.device())
-            self.critic = LatentCritic(config.critic, model.features).to(backend.device())
+            self.model: RSSMWorldModel = place(model, backend)
+            self.actor = place(LatentActor(config.actor, model.features, specs.action), backend)
+            self.critic = place(LatentCritic(config.critic, model.features), backend)
         self.observer: NumpyObserver | None = None
         self.actor_layers: NumpyChain | None = None
 
     def use_numpy_engine(self) -> None:
         """Act in numpy if the run does so. Call it after the optimisers are made: they move the weights."""
-        if runs_in_numpy(self.model):
+        if runs_in_numpy(self.model, self.backend):
             self.observer = NumpyObserver(self.model)
             self.actor_layers = NumpyChain(*self.actor.layers, self.actor.output)
 
@@ -68,23 +72,26 @@ class DreamerAgent:
             outputs = torch.from_numpy(self.actor_layers(latent.features))
             return self.actor.distribution(outputs), {"deter": latent.deter, "stoch": latent.stoch}
         keys = (*observation_keys(now), "previous_action", "is_first")
-        rows = backend.to_tensors({key: now[key][:, None] for key in keys})
-        before = self.model.rssm.unpack(backend.to_tensors(carry))
-        post = self.model.observe(before, rows, latent_noise(self.model, rng, count, 1)).latent
+        rows = self.backend.to_tensors({key: now[key][:, None] for key in keys})
+        before = self.model.rssm.unpack(self.backend.to_tensors(carry))
+        post = self.model.observe(before, rows, self.latent_noise(rng, count, 1)).latent
         return self.actor(post.features[:, 0]), self.model.rssm.pack(Latent(post.deter[:, 0], post.stoch[:, 0]))
 
     def _explore(self, action: Tensor, rng: np.random.Generator) -> Tensor:
         """Add exploration noise to continuous actions."""
         if not self.config.exploration_noise or self.specs.action.kind != "continuous":
             return action
-        noise = torch.as_tensor(random_array(rng, *action.shape), device=backend.device())
+        noise = self.backend.to_tensor(random_array(rng, *action.shape))
         return (action + self.config.exploration_noise * noise).clamp(-1, 1)
 
+    def latent_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
+        return self.backend.to_tensor(self.model.rssm.sample_noise(rng, *leading))
+
     def action_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
-        return torch.as_tensor(self.actor.sample_noise(rng, *leading), device=backend.device())
+        return self.backend.to_tensor(self.actor.sample_noise(rng, *leading))
 
     def imagination_noise(self, rng: np.random.Generator, steps: int, count: int) -> ImaginationNoise:
-        latent = latent_noise(self.model, rng, steps, count)
+        latent = self.latent_noise(rng, steps, count)
         return ImaginationNoise(latent, self.action_noise(rng, steps, count))
 
     def sampling_policy(self, noise: Tensor) -> Policy:
@@ -109,8 +116,8 @@ class DreamerAgent:
         return decide
 
     def policy_state(self) -> State:
-        return {"model": backend.module_state(self.model), "actor": backend.module_state(self.actor)}
+        return {"model": module_state(self.model), "actor": module_state(self.actor)}
 
     def load_policy_state(self, state: State) -> None:
-        backend.load_module_state(self.model, with_current_names(state["model"]))
-        backend.load_module_state(self.actor, state["actor"])
+        load_module_state(self.model, with_current_names(state["model"]))
+        load_module_state(self.actor, state["actor"])

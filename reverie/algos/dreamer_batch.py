@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reverie import backend
 from reverie.algos.dreamer_config import DreamerConfig
+from reverie.backend import Backend
 from reverie.core.types import NOTE, Batch, WriteBack
 from reverie.data.rows import with_context
 from reverie.models.latent import Latent
@@ -54,10 +54,9 @@ class SequenceBatch:
         """The columns of x (H, B * T) that belong to valid rows."""
         return x[:, self.weights.flatten() > 0] if self.is_padded else x
 
-    def split(self) -> list[SequenceBatch]:
-        """As many microbatches as the backend asks for."""
+    def split(self, size: int) -> list[SequenceBatch]:
+        """Microbatches of ``size`` sequences each. The last one may have fewer."""
         count = len(self.noise)
-        size = backend.part_size(count)
         return [self] if size >= count else [self._take(i, min(i + size, count)) for i in range(0, count, size)]
 
     def _take(self, begin: int, end: int) -> SequenceBatch:
@@ -75,7 +74,9 @@ class SequenceBatch:
         )
 
 
-def prepare(batch: Batch, model: RSSMWorldModel, config: DreamerConfig) -> tuple[Latent, dict[str, Tensor]]:
+def prepare(
+    batch: Batch, model: RSSMWorldModel, config: DreamerConfig, backend: Backend
+) -> tuple[Latent, dict[str, Tensor]]:
     """The latents before the sequences, and their rows (B, T) on the device.
 
     If some rows are padding, ``weight`` is 0 for those and has mean 1 over the batch. Plain means of weighted losses
@@ -84,7 +85,7 @@ def prepare(batch: Batch, model: RSSMWorldModel, config: DreamerConfig) -> tuple
     sequences = with_context(batch)  # on the host, where finding padding does not wait for the device
     context, rows = backend.to_tensors(sequences.context), backend.to_tensors(sequences.rows)
     if sequences.weight is not None:
-        weight = torch.as_tensor(sequences.weight, device=backend.device())
+        weight = backend.to_tensor(sequences.weight)
         rows["weight"] = weight / weight.mean().clamp(min=1 / weight.numel())
     rows = transform_rewards(rows, config)
     notes = {key.removeprefix(NOTE): value for key, value in context.items() if key.startswith(NOTE)}
@@ -95,11 +96,6 @@ def prepare(batch: Batch, model: RSSMWorldModel, config: DreamerConfig) -> tuple
 
 def transform_rewards(rows: dict[str, Tensor], config: DreamerConfig) -> dict[str, Tensor]:
     return {**rows, "reward": rows["reward"].tanh()} if config.reward_transform == "tanh" else rows
-
-
-def latent_noise(model: RSSMWorldModel, rng: np.random.Generator, *leading: int) -> Tensor:
-    """Noise (*leading, S) for latents."""
-    return torch.as_tensor(model.rssm.sample_noise(rng, *leading), device=backend.device())
 
 
 def write_back(batch: Batch, latent: Latent, model: RSSMWorldModel, model_error: Tensor) -> WriteBack | None:
@@ -113,7 +109,7 @@ def write_back(batch: Batch, latent: Latent, model: RSSMWorldModel, model_error:
     ids = np.asarray(batch["id"])
     columns = {f"{NOTE}{key}": value for key, value in model.rssm.pack(latent).items()}
     if "importance" in batch:
-        valid = torch.as_tensor(batch["valid"][:, 1:], device=backend.device()) if "valid" in batch else None
+        valid = torch.as_tensor(batch["valid"][:, 1:], device=model_error.device) if "valid" in batch else None
         columns["priority"] = mean_from_here(model_error, valid).cpu().numpy()
     return WriteBack(ids[:, 1:], columns, priority_ids=ids[:, :-1])
 

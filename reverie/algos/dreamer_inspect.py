@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reverie import backend
-from reverie.algos.dreamer_batch import ImaginationNoise, latent_noise, prepare, transform_rewards
+from reverie.algos.dreamer_batch import ImaginationNoise, prepare, transform_rewards
 from reverie.algos.dreamer_config import DreamerConfig
+from reverie.backend import Backend
 from reverie.core.types import Array, Batch, Clock, Foreseen, Row
 from reverie.models.latent import Decision, Latent, Policy, Posterior, Trajectory
 from reverie.models.world_model import RSSMWorldModel
@@ -27,6 +27,8 @@ class DreamerInspection:
 
     config: DreamerConfig
     model: RSSMWorldModel
+    backend: Backend
+    latent_noise: Callable[..., Tensor]
     sampling_policy: Callable[[Tensor], Policy]
     imagination_noise: Callable[[np.random.Generator, int, int], ImaginationNoise]
     model_losses: Callable[[Posterior, Mapping[str, Tensor]], dict[str, Tensor]]
@@ -34,7 +36,7 @@ class DreamerInspection:
     @torch.no_grad()
     def observe(self, batch: Batch, rng: np.random.Generator) -> Latent:
         """The latents (B, T) of rows (B, T + 1), as an update computes them."""
-        context, rows = prepare(batch, self.model, self.config)
+        context, rows = prepare(batch, self.model, self.config, self.backend)
         return self._observe_rows(context, rows, rng).latent
 
     @torch.no_grad()
@@ -46,8 +48,8 @@ class DreamerInspection:
             noise = self.imagination_noise(rng, steps, len(start.deter))
             imagined = self.model.imagine(start, self.sampling_policy(noise.action), noise.latent)
         else:
-            given = torch.as_tensor(actions, device=backend.device())
-            latent = latent_noise(self.model, rng, *given.shape[:2])
+            given = self.backend.to_tensor(actions)
+            latent = self.latent_noise(rng, *given.shape[:2])
             imagined = self.model.imagine(start, lambda features, step: Decision(given[step]), latent)
         return Trajectory(to_dense(imagined.features), imagined.actions)
 
@@ -60,11 +62,11 @@ class DreamerInspection:
     @torch.no_grad()
     def foresee(self, batch: Batch, starts: Array, steps: int, rng: np.random.Generator) -> Foreseen:
         """Reconstructions of rows (B, T), and open-loop predictions from N of them with the actions that followed."""
-        rows = transform_rewards(backend.to_tensors(batch), self.config)
+        rows = transform_rewards(self.backend.to_tensors(batch), self.config)
         post = self._observe_rows(self.model.initial(len(rows["is_first"])), rows, rng)
-        env, time = torch.as_tensor(starts, device=backend.device()).T
+        env, time = self.backend.to_tensor(starts).T
         begin = Latent(*(values[env, time] for values in post.latent))
-        actions = rows["action"][env, time + torch.arange(steps, device=backend.device())[:, None]]  # (H, N)
+        actions = rows["action"][env, time + torch.arange(steps, device=self.backend.device)[:, None]]  # (H, N)
         imagined = to_dense(self.imagine(begin, rng, actions.cpu().numpy()).features)
         losses = {name: float(loss.mean()) for name, loss in self.model_losses(post, rows).items()}
         return Foreseen(
@@ -74,13 +76,13 @@ class DreamerInspection:
     @torch.no_grad()
     def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
         """Losses of the world model on held-out data. Sequences start from the initial latent."""
-        _, rows = prepare(batch, self.model, self.config)
+        _, rows = prepare(batch, self.model, self.config, self.backend)
         post = self._observe_rows(self.model.initial(len(rows["is_first"])), rows, rng)
         weight = rows.get("weight", torch.ones_like(rows["reward"]))
         return {f"loss_{name}": float((loss * weight).mean()) for name, loss in self.model_losses(post, rows).items()}
 
     def _observe_rows(self, context: Latent, rows: Mapping[str, Tensor], rng: np.random.Generator) -> Posterior:
-        return self.model.observe(context, rows, latent_noise(self.model, rng, *rows["is_first"].shape))
+        return self.model.observe(context, rows, self.latent_noise(rng, *rows["is_first"].shape))
 
     @torch.no_grad()
     def _predictions(self, features: Tensor) -> Row:

@@ -19,10 +19,10 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from reverie import backend
 from reverie.agents.actor_critic import ActorCriticAgent
 from reverie.agents.ppo_engines import StepSettings, join, make_ppo_engine, mean
 from reverie.agents.recurrent_actor_critic import make_actor_critic
+from reverie.backend import DEFAULT, Backend, seeded
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.contracts import Traits
@@ -33,6 +33,7 @@ from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import gae
+from reverie.nets.backend_module import place
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
 from reverie.nets.optim import Adam, Loss, Result
@@ -103,16 +104,17 @@ class PPO(ActorCriticAgent):
         microbatches=True,
     )  # fmt: skip
 
-    def __init__(self, config: PPOConfig, specs: Specs, rng: np.random.Generator) -> None:
+    def __init__(self, config: PPOConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:
         self.config = config
         self.specs = specs
+        self.backend = backend
         self.reads: dict[str, Read] = {"update": Rollout()}
-        with backend.seeded(rng):
+        with seeded(rng):
             model = make_actor_critic(
                 config.network, specs, config.shared_trunk, config.orthogonal_init,
                 config.state_dependent_noise, config.initial_log_std,
             )  # fmt: skip
-        self.model = model.to(backend.device())
+        self.model = place(model, backend)
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
         self.engine = make_ppo_engine(self.model, self.optimizer, self.loss)
 
@@ -139,7 +141,7 @@ class PPO(ActorCriticAgent):
     @torch.inference_mode()
     def _act_with_state_dependent_noise(self, now: Row, carry: Carry) -> tuple[Array, Carry, Row]:
         features, carry, extras = self.model.actor_features(now, carry)
-        maps = torch.as_tensor(carry["maps"], device=backend.device())
+        maps = self.backend.to_tensor(carry["maps"])
         action = self.model.action_head.explore(features, maps)
         return action.cpu().numpy(), carry, extras
 
@@ -157,7 +159,7 @@ class PPO(ActorCriticAgent):
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """All epochs over one rollout (N, T + 1)."""
         settings = self._step_settings(clock)
-        rollout = self.evaluate_rollout(backend.to_tensors(batch))
+        rollout = self.evaluate_rollout(self.backend.to_tensors(batch))
         taken: list[Result] = []
         for _ in range(self.config.epochs):
             rows = self._shuffle(rollout, rng)

@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from reverie import backend
 from reverie.agents.actor_critic import ActorCriticAgent
 from reverie.agents.recurrent_actor_critic import make_actor_critic
+from reverie.backend import DEFAULT, Backend, seeded
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.contracts import Traits
@@ -26,6 +26,7 @@ from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import discounted_return
+from reverie.nets.backend_module import place
 from reverie.nets.distributions import Distribution
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.optim import Adam, Loss
@@ -93,14 +94,17 @@ class Reinforce(ActorCriticAgent):
         microbatches=True,
     )  # fmt: skip
 
-    def __init__(self, config: ReinforceConfig, specs: Specs, rng: np.random.Generator) -> None:
+    def __init__(
+        self, config: ReinforceConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT
+    ) -> None:
         self.config = config
         self.specs = specs
+        self.backend = backend
         self.reads: dict[str, Read] = {"update": Episodes()}
-        with backend.seeded(rng):
+        with seeded(rng):
             settings = {"shared_trunk": config.shared_trunk, "initial_log_std": config.initial_log_std}
             model = make_actor_critic(config.network, specs, **settings)
-        self.model = model.to(backend.device())
+        self.model = place(model, backend)
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
         self.model.use_numpy_engine()
 
@@ -118,14 +122,14 @@ class Reinforce(ActorCriticAgent):
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """One gradient step on whole episodes (E, T)."""
         config = self.config
-        microbatches = self.make_microbatches(backend.to_tensors(batch))
+        microbatches = self.make_microbatches(self.backend.to_tensors(batch))
         result = self.optimizer.minimise(self.loss, microbatches, config.learning_rate.at(clock), config.max_grad_norm)
         norms = self.optimizer.norms_by_part(self.model.modules_by_role(), result.grad_norm)
         return Update({**result.metrics, "grad_norm": result.grad_norm, **norms})
 
     def make_microbatches(self, rows: dict[str, Tensor]) -> list[Microbatch]:
         """Microbatches with their targets, which are normalised over all episodes."""
-        size = backend.part_size(len(rows["is_first"]))
+        size = self.backend.microbatch_size(len(rows["is_first"]))
         split = [
             {key: value[i : i + size] for key, value in rows.items()} for i in range(0, len(rows["is_first"]), size)
         ]

@@ -17,9 +17,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from reverie import backend
 from reverie.agents.recurrent_replay import SequenceConfig, check_targets, initial_carry, look, make_replay
 from reverie.agents.soft_actor_critic import LOG_STD, Actor, Critics, NumpyNetworks, has_numpy_form
+from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.contracts import Traits
@@ -28,6 +28,7 @@ from reverie.core.schedule import Rate, constant
 from reverie.core.specs import ObservationSpec, Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, WriteBack, random_array
 from reverie.functional.steps import Steps
+from reverie.nets.backend_module import place
 from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation, Initialiser, Norm
 from reverie.nets.numpy.distributions import NumpySquashedGaussian
@@ -119,23 +120,24 @@ class SAC:
         actions=("continuous", "discrete"), unbounded_actions=False, recurrent=True, priorities=True, microbatches=True
     )
 
-    def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator) -> None:
+    def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:
         self.config = config
         self.specs = specs
+        self.backend = backend
         self.discrete = specs.action.kind == "discrete"
         self.replay = make_replay(config.network, config.sequence)
-        with backend.seeded(rng):
-            self.critics = Critics(config, specs).to(backend.device())
-            self.actor = Actor(config, specs, self.critics.encoder.width).to(backend.device())
+        with seeded(rng):
+            self.critics = place(Critics(config, specs), backend)
+            self.actor = place(Actor(config, specs, self.critics.encoder.width), backend)
             self.temperature = registry.load("temperature", config.temperature.kind)(config.temperature, specs)
-        self.temperature.to(backend.device())
+        self.temperature.to(backend.device)
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
         self.targets_flat = flatten(list(self.targets.parameters()))
         optimizer = registry.load("optimizer", config.optimizer.kind)
         self.critic_optimizer = optimizer(config.optimizer, self.critics.parameters())
         learned = [*self.actor.parameters(), *self.temperature.parameters()]
         self.actor_optimizer = optimizer(config.optimizer, learned)
-        is_plain = has_numpy_form(self.actor, self.critics)
+        is_plain = backend.engine == "numpy" and has_numpy_form(self.actor, self.critics)
         self.numpy = NumpyNetworks(self.actor, self.critics, self.targets) if is_plain else None
 
     @property
@@ -158,7 +160,7 @@ class SAC:
     @torch.inference_mode()
     def _choose(self, now: Row, carry: Carry, noise: Array | None) -> tuple[Array, Carry]:
         """Actions (B, A), without noise the most likely ones, and the carry."""
-        features, carry = look(self.critics.encoder.network, now, carry)
+        features, carry = look(self.critics.encoder.network, now, carry, self.backend)
         policy = self.actor(features)
         action = policy.mode() if noise is None else policy.sample(self._to_tensor(noise))
         return action.cpu().numpy(), carry
@@ -194,12 +196,12 @@ class SAC:
     def _cut(self, steps: Steps, rng: np.random.Generator) -> list[Part]:
         """The batch in as many parts as the backend wants; what is drawn does not depend on their number."""
         shape, size = steps.weight.shape, len(steps.weight)
-        start, reached = (self._augment(backend.to_tensors(side), rng) for side in (steps.start, steps.reached))
+        start, reached = (self._augment(self.backend.to_tensors(side), rng) for side in (steps.start, steps.reached))
         noises = [self._to_tensor(self._noise(rng, steps.weight.size)).reshape(*shape, -1) for _ in range(2)]
-        told = backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
+        told = self.backend.to_tensors({name: getattr(steps, name) for name in Steps._fields[2:]})
         columns = [told.pop("action").reshape(*shape, -1), *told.values(), *noises]
         parts = []
-        for begin in range(0, size, step := backend.part_size(size)):
+        for begin in range(0, size, step := self.backend.microbatch_size(size)):
             rows = slice(begin, begin + step)
             sides = ({key: value[rows] for key, value in side.items()} for side in (start, reached))
             parts.append(Part(*sides, *(column[rows].flatten(0, len(shape) - 1) for column in columns)))
@@ -303,7 +305,7 @@ class SAC:
         return rng.random((count, size), dtype=np.float32) if self.discrete else random_array(rng, count, size)
 
     def _to_tensor(self, noise: Array) -> Tensor:
-        return torch.as_tensor(noise, device=backend.device())
+        return self.backend.to_tensor(noise)
 
     @torch.no_grad()
     def held_out_metrics(self, hook: str, batch: Batch, clock: Clock, rng: np.random.Generator) -> dict[str, float]:
@@ -323,24 +325,24 @@ class SAC:
         return {"critics": self.critics, "actor": self.actor, "temperature": self.temperature}
 
     def policy_state(self) -> State:
-        return {"actor": backend.module_state(self.actor), "encoder": backend.module_state(self.critics.encoder)}
+        return {"actor": module_state(self.actor), "encoder": module_state(self.critics.encoder)}
 
     def load_policy_state(self, state: State) -> None:
-        backend.load_module_state(self.actor, state["actor"])
+        load_module_state(self.actor, state["actor"])
         for critics in (self.critics, self.targets):  # targets are critics of a moment ago, and see as they do
-            backend.load_module_state(critics.encoder, state["encoder"])
+            load_module_state(critics.encoder, state["encoder"])
 
     def state(self) -> State:
-        modules = {name: backend.module_state(module) for name, module in self._modules().items()}
+        modules = {name: module_state(module) for name, module in self._modules().items()}
         return {
             **modules,
-            "targets": backend.module_state(self.targets),
+            "targets": module_state(self.targets),
             "critic_optimizer": self.critic_optimizer.state(),
             "actor_optimizer": self.actor_optimizer.state(),
         }
 
     def load_state(self, state: State) -> None:
         for name, module in {**self._modules(), "targets": self.targets}.items():
-            backend.load_module_state(module, state[name])
+            load_module_state(module, state[name])
         self.critic_optimizer.load_state(state["critic_optimizer"])
         self.actor_optimizer.load_state(state["actor_optimizer"])

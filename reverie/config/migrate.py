@@ -69,7 +69,7 @@ def _from_2(tree: Tree) -> list[str]:
 
 
 def _from_3(tree: Tree) -> list[str]:
-    """Version 3 knew torch's own products only. A complete config of then stays with them."""
+    """Version 3 had torch's own matmuls only. A complete config of then stays with them."""
     if isinstance(tree.get("backend"), dict):
         tree["backend"].setdefault("products", "torch")
     return []
@@ -119,5 +119,10 @@ def _rename_shares(samplers: list[object]) -> list[str]:
     return notes
 
 
-MIGRATIONS: dict[int, Migration] = {0: _from_0, 1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5}
+def _from_6(tree: Tree) -> list[str]:
+    """Version 6 called the library for matmuls ``products``."""
+    return rename(tree, "backend.products", "backend.matmul")
+
+
+MIGRATIONS: dict[int, Migration] = dict(enumerate((_from_0, _from_1, _from_2, _from_3, _from_4, _from_5, _from_6)))
 """From which version each function leads to the next."""

@@ -46,10 +46,10 @@ def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
         tree["backend"]["engine"] = "numpy" if tree["backend"]["device"] == "cpu" else "torch"
     if tree["backend"]["precision"] == "auto":
         tree["backend"]["precision"] = _best_precision(tree)
-    if tree["backend"]["products"] == "auto":
-        from reverie.backend import best_products
+    if tree["backend"]["matmul"] == "auto":
+        from reverie.backend import best_matmul
 
-        tree["backend"]["products"] = best_products(tree["backend"]["device"])
+        tree["backend"]["matmul"] = best_matmul(tree["backend"]["device"])
     if tree["env"]["vector"] == "auto":
         from reverie.envs.make import resolve_vector
 

@@ -14,7 +14,7 @@ from reverie.envs.config import EnvConfig
 from reverie.log.metric_styles import MetricRule
 from reverie.log.wandb import WandbConfig
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 class ForesightConfig(Config):
@@ -51,24 +51,25 @@ class EvaluateConfig(Config):
 
 
 class BackendConfig(Config):
-    """The machine. Each of these changes the bits of a result, so all are written down."""
+    """Where and how the run computes. Each setting changes the bits of results, so all are written into config.yaml."""
 
     device: str = "auto"
-    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    """cpu, cuda, cuda:1 or mps. auto takes a GPU if there is one."""
     threads: int = Field(1, ge=1)
     """CPU threads for torch and BLAS."""
     engine: Literal["auto", "numpy", "torch"] = "auto"
     """What fully connected networks run on: numpy, which is several times faster for small ones on a CPU, or torch.
-    Other networks always use torch, and so does everything with ``microbatches``. auto takes numpy on a CPU."""
+    Other networks always use torch, and so do all networks if there are several ``microbatches``. auto takes numpy on a
+    CPU."""
     microbatches: int = Field(1, ge=1)
-    """Parts into which PPO, DQN, SAC, REINFORCE and Dreamer cut every batch for torch, adding up the gradients: more
-    parts, less memory. Doubled by itself when memory runs out."""
+    """Microbatches into which PPO, DQN, SAC, REINFORCE and Dreamer split every batch. Their gradients are added up.
+    More microbatches need less memory. A run that runs out of memory doubles them."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What Dreamer's networks compute in; weights, losses and all that is drawn stay float32. auto takes bfloat16 on a
-    CUDA device that has it, and float32 elsewhere. The other algorithms compute in float32."""
-    products: Literal["auto", "torch", "onednn"] = "auto"
-    """What torch multiplies big matrices with on a CPU, in fully connected layers and in Dreamer: its own library, or
-    oneDNN, which is twice as fast on AMD's processors from Zen 5 on and is what auto takes there. numpy has another."""
+    """What Dreamer's networks compute in. Weights, losses and samples stay float32. auto takes bfloat16 on CUDA devices
+    that have it, and float32 elsewhere. The other algorithms compute in float32."""
+    matmul: Literal["auto", "torch", "onednn"] = "auto"
+    """Library for torch's big matmuls on a CPU, in fully connected layers and in Dreamer: torch's own, or oneDNN, which
+    is twice as fast on AMD's processors from Zen 5 on. auto takes oneDNN there. The numpy engine uses numpy's BLAS."""
     deterministic: bool = True
     """Refuse operations whose result depends on timing."""
 

@@ -15,9 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reverie.nets.blocks import inverse_rms
-from reverie.nets.matmul import add_product, affine
 from reverie.nets.one_hot import Features, OneHotFeatures, lookup_table, sum_rows
-from reverie.nets.precision import rounded
 
 if TYPE_CHECKING:
     from reverie.models.rssm import RSSM
@@ -27,6 +25,7 @@ class ImagineKernel:
     """Steps ``count`` latents of an RSSM. Make a new one when the weights have changed."""
 
     def __init__(self, rssm: RSSM, count: int) -> None:
+        self.matmul = rssm.matmul
         core, entries, shared = rssm.core, [rssm.from_deter, rssm.from_stoch], rssm.core.shared.weight.t()
         self.core, self.blocks = core, core.own.blocks
         self.num_actions = 0
@@ -35,9 +34,9 @@ class ImagineKernel:
             self.num_actions, shared = len(table), torch.cat([shared[: -rssm.config.hidden], table])
         else:
             entries.append(rssm.from_action)
-        self.linears = [(entry.linear.bias, rounded(entry.linear.weight).t()) for entry in entries]
+        self.linears = [(entry.linear.bias, self.matmul.rounded(entry.linear.weight).t()) for entry in entries]
         self.stoch_weight = rssm.from_stoch.linear.weight
-        self.shared, self.own = rounded(shared), rounded(core.own.weight)
+        self.shared, self.own = self.matmul.rounded(shared), self.matmul.rounded(core.own.weight)
         self.scale = torch.stack([entry.finish.scale for entry in entries])
         self.inputs = self.scale.new_empty(count, len(shared))
         self.entry = self.inputs[:, : self.scale.numel()].unflatten(1, self.scale.shape)
@@ -54,7 +53,7 @@ class ImagineKernel:
         width = layer.bias.numel() // self.blocks // 3
         factor, offset = (values.to(layer.bias).repeat_interleave(width) for values in (factor, offset))
         bias = layer.bias.unflatten(0, (self.blocks, 1, -1))
-        return rounded(layer.weight * factor), torch.addcmul(offset, bias, factor)
+        return self.matmul.rounded(layer.weight * factor), torch.addcmul(offset, bias, factor)
 
     def __call__(self, features: Features, action: Tensor, out: Tensor) -> None:
         """Write the next ``deter`` (N, D) for features (N, D + W) and encoded actions (N, A) into ``out``."""
@@ -70,13 +69,13 @@ class ImagineKernel:
         else:
             self._project(2, action)
         _norm_silu(self.entry, inverse_rms(self.entry), self.scale)
-        hidden = affine(self.core.own.bias, self.inputs, self.shared)
+        hidden = self.matmul.affine(self.core.own.bias, self.inputs, self.shared)
         before, hidden_blocks, after = (self._blockwise(x) for x in (deter, hidden, out))
-        add_product(hidden_blocks, before, self.own)
+        self.matmul.add_product(hidden_blocks, before, self.own)
         inverse = inverse_rms(hidden)
         groups = (x.split(self.group) for x in (before, hidden_blocks, after))
         for old, now, new, scale, weight, bias in zip(*groups, *self.group_weights, strict=True):
-            affine(bias, _norm_silu(now, inverse, scale), weight, out=self.gates)
+            self.matmul.affine(bias, _norm_silu(now, inverse, scale), weight, out=self.gates)
             reset, candidate, update = self.gates.chunk(3, -1)
             candidate = reset.sigmoid_().mul_(candidate).sigmoid_().mul_(2).sub_(1)
             torch.lerp(old, candidate, update.sigmoid_(), out=new)
@@ -84,7 +83,7 @@ class ImagineKernel:
     def _project(self, index: int, x: Tensor) -> None:
         """The first layer of deter (0), stoch (1) or action (2), before its norm."""
         bias, weight = self.linears[index]
-        affine(bias, x, weight, out=self.entry[:, index])
+        self.matmul.affine(bias, x, weight, out=self.entry[:, index])
 
     @cached_property
     def stoch_table(self) -> Tensor:

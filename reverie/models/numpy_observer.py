@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from reverie import backend
+from reverie.backend import Backend
 from reverie.core.types import Array, Row
 from reverie.models.rssm import RSSM
 from reverie.models.world_model import Encoder, RSSMWorldModel
@@ -23,9 +23,9 @@ class NumpyLatent(NamedTuple):
     features: Array  # (N, D + W)
 
 
-def runs_in_numpy(model: RSSMWorldModel) -> bool:
+def runs_in_numpy(model: RSSMWorldModel, backend: Backend) -> bool:
     """Whether the numpy engine is chosen and the latents are categorical."""
-    return backend.engine() == "numpy" and type(model.rssm) is RSSM
+    return backend.engine == "numpy" and type(model.rssm) is RSSM
 
 
 class NumpyObserver:
@@ -84,7 +84,7 @@ class NumpyEncoder:
     def __call__(self, now: Row) -> Array:
         if self.has_images:
             keys = (*self.encoder.other_keys, *self.encoder.image_keys, "is_first")
-            rows = backend.to_tensors({key: now[key][:, None] for key in keys})
+            rows = self.encoder.backend.to_tensors({key: now[key][:, None] for key in keys})
             tokens: Array = self.encoder(rows)[:, 0].numpy()
             return tokens
         x, count = self.inputs(now), self.encoder.num_symlog

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from reverie.core.errors import ConfigError
 from reverie.core.specs import ObservationSpec
 from reverie.functional.symlog import symexp, symlog
 from reverie.models.latent import Latent
 from reverie.models.rssm import RSSMConfig
+from reverie.nets.backend_module import BackendModule
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.conv_codec import ConvConfig, ImageDecoder, ImageEncoder
 from reverie.nets.encoders import VectorInput
@@ -36,7 +37,7 @@ class CodecConfig(ConvConfig):
     """Apply symlog to vectors."""
 
 
-class Encoder(nn.Module):
+class Encoder(BackendModule):
     """Observations (B, T, ...) to tokens (B, T, E)."""
 
     def __init__(self, config: CodecConfig, observations: Mapping[str, ObservationSpec]) -> None:
@@ -74,7 +75,7 @@ class Encoder(nn.Module):
         return self.layers(torch.cat([symlog(vectors[:, :count]), vectors[:, count:]], 1))
 
 
-class Decoder(nn.Module):
+class Decoder(BackendModule):
     """Latents back to observations."""
 
     def __init__(self, config: CodecConfig, observations: Mapping[str, ObservationSpec], rssm: RSSMConfig) -> None:

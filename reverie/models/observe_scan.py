@@ -24,8 +24,7 @@ from torch import Tensor
 
 from reverie.functional.categorical import sample_one_hot
 from reverie.nets.blocks import NORM_EPSILON
-from reverie.nets.matmul import add_product, affine, dense, multiply
-from reverie.nets.precision import rounded
+from reverie.nets.matmul import Matmul
 
 
 class ScanWeights(NamedTuple):
@@ -59,20 +58,20 @@ class ScanInputs(NamedTuple):
     uniform: Tensor  # (T, B, S): noise
 
 
-def observe_scan(inputs: ScanInputs, weights: ScanWeights, unimix: float) -> tuple[Tensor, Tensor]:
+def observe_scan(inputs: ScanInputs, weights: ScanWeights, unimix: float, matmul: Matmul) -> tuple[Tensor, Tensor]:
     """Latents as features (T, B, D + W), and the posterior probabilities (T, B, K, S) that they were sampled from."""
     if torch.is_grad_enabled():
-        return _ObserveScan.apply(unimix, *inputs, *weights)
-    return _Scan(inputs, weights, unimix).forward()
+        return _ObserveScan.apply(unimix, matmul, *inputs, *weights)
+    return _Scan(inputs, weights, unimix, matmul).forward()
 
 
 class _ObserveScan(torch.autograd.Function):
     """Gradients for everything but ``keep`` and ``uniform``. Those of samples go to their probabilities, unchanged."""
 
     @staticmethod
-    def forward(ctx: Any, unimix: float, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, unimix: float, matmul: Matmul, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         count = len(ScanInputs._fields)
-        ctx.scan = _Scan(ScanInputs(*tensors[:count]), ScanWeights(*tensors[count:]), unimix)
+        ctx.scan = _Scan(ScanInputs(*tensors[:count]), ScanWeights(*tensors[count:]), unimix, matmul)
         latents, probs = ctx.scan.forward()
         ctx.save_for_backward(latents, probs)
         return latents, probs
@@ -84,7 +83,7 @@ class _ObserveScan(torch.autograd.Function):
         latents, probs = ctx.saved_tensors
         start = scan.backward(probs, latents_grad, probs_grad)
         weights = scan.weight_gradients(latents)
-        return None, start, scan.posterior.input_grad, scan.core.input_grad, None, None, *weights
+        return None, None, start, scan.posterior.input_grad, scan.core.input_grad, None, None, *weights
 
 
 class _Norm:
@@ -126,9 +125,9 @@ class _Norm:
 class _Scan:
     """The steps, and everything that the backward pass needs of each."""
 
-    def __init__(self, inputs: ScanInputs, weights: ScanWeights, unimix: float) -> None:
-        weights = _round_matrices(weights)
-        self.inputs, self.weights, self.unimix = inputs, weights, unimix
+    def __init__(self, inputs: ScanInputs, weights: ScanWeights, unimix: float, matmul: Matmul) -> None:
+        weights = _prepare_matrices(weights, matmul)
+        self.inputs, self.weights, self.unimix, self.matmul = inputs, weights, unimix, matmul
         self.num_steps, self.count, _ = inputs.keep.shape
         self.hidden, self.width = weights.posterior.shape
         self.blocks = len(weights.own)
@@ -173,21 +172,21 @@ class _Scan:
         """Write ``deter`` after the step into the last of the views."""
         deter, blocks, stoch, from_deter, from_stoch, entry, core, core_blocks, hidden, *gates, after = views
         weights = self.weights
-        affine(self.deter_bias, deter, self.deter, out=from_deter)
-        affine(self.stoch_bias, stoch, self.stoch, out=from_stoch)
+        self.matmul.affine(self.deter_bias, deter, self.deter, out=from_deter)
+        self.matmul.affine(self.stoch_bias, stoch, self.stoch, out=from_stoch)
         self.entry.forward(step)
-        add_product(core, entry, self.shared)
-        core_blocks.add_(multiply(blocks, weights.own))
+        self.matmul.add_product(core, entry, self.shared)
+        core_blocks.add_(self.matmul.multiply(blocks, weights.own))
         self.core.forward(step)
         all_gates, reset, inner, update, candidate = gates
-        affine(weights.gates_bias, hidden, weights.gates, out=all_gates)
+        self.matmul.affine(weights.gates_bias, hidden, weights.gates, out=all_gates)
         torch.mul(reset.sigmoid_(), inner, out=candidate).tanh_()
         torch.lerp(blocks, candidate, update.sub_(1).sigmoid_(), out=after)
 
     def _posterior_probs(self, step: int, hidden: Tensor, deter: Tensor, probs: Tensor) -> None:
         """Write the posterior probabilities (B, K, S) into ``probs``."""
-        add_product(hidden, deter, self.posterior_weight)
-        logits = affine(self.weights.output_bias, self.posterior.forward(step), self.output)
+        self.matmul.add_product(hidden, deter, self.posterior_weight)
+        logits = self.matmul.affine(self.weights.output_bias, self.posterior.forward(step), self.output)
         torch.softmax(logits.view_as(probs), 1, out=probs)
         probs.mul_(1 - self.unimix).add_(self.unimix / self.classes)
 
@@ -217,8 +216,8 @@ class _Scan:
         weighted = (probs_grad + stoch_grad.view_as(softmax)).mul_(softmax)
         total = weighted.sum(1, keepdim=True)
         torch.addcmul(weighted, softmax, total, value=-1 / (1 - self.unimix), out=logits_grad)
-        multiply(flat, self.weights.output, out=output_grad)
-        add_product(deter_grad, self.posterior.backward(step), self.weights.posterior)
+        self.matmul.multiply(flat, self.weights.output, out=output_grad)
+        self.matmul.add_product(deter_grad, self.posterior.backward(step), self.weights.posterior)
 
     def _prepare_gates(self) -> None:
         """The factors (T, k, B, 3, D / k) from the gradient of ``deter`` to those of the gates."""
@@ -241,15 +240,15 @@ class _Scan:
         factors, gates_grad, flat, kept, hidden_grad, core_blocks_grad, entry_grad, from_deter, from_stoch = views
         weights, gradient = self.weights, self._blockwise(deter_grad)
         torch.mul(factors, gradient.unsqueeze(-2), out=gates_grad)
-        hidden_grad.copy_(multiply(flat, self.gates_back))
+        hidden_grad.copy_(self.matmul.multiply(flat, self.gates_back))
         core_grad = self.core.backward(step)
-        direct = add_product(torch.mul(gradient, kept), core_blocks_grad, self.own_back)
-        multiply(core_grad, weights.shared, out=entry_grad)
+        direct = self.matmul.add_product(torch.mul(gradient, kept), core_blocks_grad, self.own_back)
+        self.matmul.multiply(core_grad, weights.shared, out=entry_grad)
         self.entry.backward(step)
         before_grad = torch.empty_like(self.inputs.start)
         before_deter, before_stoch = self._split(before_grad)
-        multiply(from_deter, weights.deter, out=before_deter)
-        multiply(from_stoch, weights.stoch, out=before_stoch)
+        self.matmul.multiply(from_deter, weights.deter, out=before_deter)
+        self.matmul.multiply(from_stoch, weights.stoch, out=before_stoch)
         self._blockwise(before_deter).add_(direct)
         return before_grad
 
@@ -260,18 +259,18 @@ class _Scan:
         posterior, logits = self.posterior.input_grad.flatten(0, 1), self.logits_grad.flatten(2).flatten(0, 1)
         gates = self.gates_grad.transpose(0, 1).flatten(3).flatten(1, 2)  # (k, T * B, 3 D / k)
         return ScanWeights(
-            deter=multiply(entry[:, 0].t(), before[:, : self.width]),
-            stoch=multiply(entry[:, 1].t(), before[:, self.width :]),
+            deter=self.matmul.multiply(entry[:, 0].t(), before[:, : self.width]),
+            stoch=self.matmul.multiply(entry[:, 1].t(), before[:, self.width :]),
             entry_bias=entry.sum(0),
             entry_scale=self.entry.scale_gradient(),
-            shared=multiply(core.t(), self.entry.y.flatten(2).flatten(0, 1)),
-            own=multiply(self._blockwise(before[:, : self.width]).mT, self._blockwise(core)),
+            shared=self.matmul.multiply(core.t(), self.entry.y.flatten(2).flatten(0, 1)),
+            own=self.matmul.multiply(self._blockwise(before[:, : self.width]).mT, self._blockwise(core)),
             core_scale=self.core.scale_gradient(),
-            gates=multiply(self._blockwise(self.core.y.flatten(0, 1)).mT, gates),
+            gates=self.matmul.multiply(self._blockwise(self.core.y.flatten(0, 1)).mT, gates),
             gates_bias=gates.sum(1, keepdim=True),
-            posterior=multiply(posterior.t(), after[:, : self.width]),
+            posterior=self.matmul.multiply(posterior.t(), after[:, : self.width]),
             posterior_scale=self.posterior.scale_gradient(),
-            output=multiply(logits.t(), self.posterior.y.flatten(0, 1)),
+            output=self.matmul.multiply(logits.t(), self.posterior.y.flatten(0, 1)),
             output_bias=logits.sum(0),
         )
 
@@ -284,9 +283,9 @@ class _Scan:
         return x.unflatten(-1, (self.blocks, -1)).transpose(-3, -2)
 
 
-def _round_matrices(weights: ScanWeights) -> ScanWeights:
-    """Weights of matmuls in the run's precision. Biases, scales and gradients keep theirs."""
-    return weights._replace(**{name: dense(rounded(getattr(weights, name))) for name in MATRICES})
+def _prepare_matrices(weights: ScanWeights, matmul: Matmul) -> ScanWeights:
+    """Weights of matmuls in the backend's precision. Biases, scales and gradients stay float32."""
+    return weights._replace(**{name: matmul.prepared(getattr(weights, name)) for name in MATRICES})
 
 
 def _steps(*tensors: Tensor) -> list[tuple[Tensor, ...]]:

@@ -17,9 +17,8 @@ from typing import Literal
 import numpy as np
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
-from reverie import backend
 from reverie.core.config import Config
 from reverie.core.types import Array, Row
 from reverie.functional.categorical import (
@@ -34,8 +33,8 @@ from reverie.functional.categorical import (
 from reverie.models.imagine_kernel import ImagineKernel
 from reverie.models.latent import Decision, Latent, Policy, Posterior
 from reverie.models.observe_scan import ScanInputs, ScanWeights, observe_scan
+from reverie.nets.backend_module import BackendModule
 from reverie.nets.blocks import BlockGRU, Dense, NormedSiLU, Projection, make_dense, make_linear
-from reverie.nets.matmul import linear
 from reverie.nets.one_hot import Features, OneHotFeatures
 from reverie.nets.precision import in_precision
 
@@ -82,7 +81,7 @@ class RSSMConfig(Config):
         return self
 
 
-class RSSM(nn.Module):
+class RSSM(BackendModule):
     """Latent dynamics over encoded actions and observations."""
 
     def __init__(self, config: RSSMConfig, actions: int, tokens: int, has_discrete_actions: bool = False) -> None:
@@ -122,7 +121,7 @@ class RSSM(nn.Module):
         action_inputs = self._project_action(actions * keep) + self.core.own.bias
         time_first = (x.transpose(0, 1) for x in (token_inputs, action_inputs, keep, noise))
         inputs = ScanInputs(latent.features, *time_first)
-        features, probs = observe_scan(inputs, self._scan_weights(), self.config.unimix)
+        features, probs = observe_scan(inputs, self._scan_weights(), self.config.unimix, self.matmul)
         deter, stoch = features.transpose(0, 1).split([self.config.deter, self.width], -1)
         return Posterior(Latent(deter, stoch), probs.transpose(0, 1))
 
@@ -193,7 +192,7 @@ class RSSM(nn.Module):
         """Memory for features (steps, N, F), with ``latent`` in the first step."""
         count, empty = len(latent.deter), latent.deter.new_empty
         has_lookup = self.config.latents == "categorical" and self.width >= MIN_LOOKUP_COLUMNS
-        if not has_lookup or latent.deter.device.type != "cpu" or backend.precision() != "float32":
+        if not has_lookup or self.backend.device.type != "cpu" or self.backend.precision != "float32":
             features: Features = empty(steps, count, self.features)
         else:
             indices = empty(steps, count, self.config.stoch, dtype=torch.int64)
@@ -285,13 +284,13 @@ class RSSM(nn.Module):
     def _next_deter(self, latent: Latent, action_input: Tensor) -> Tensor:
         hidden = torch.cat([self.from_deter(latent.deter), self.from_stoch(latent.stoch)], -1)
         weight = self.core.shared.weight[:, : hidden.shape[-1]]
-        return self.core(latent.deter, action_input + linear(hidden, weight))
+        return self.core(latent.deter, action_input + self.matmul.linear(hidden, weight))
 
     @in_precision
     def _project_action(self, action: Tensor) -> Tensor:
         """The action's term (..., D) of the GRU's input. Actions are bounded to a magnitude of 1."""
         weight = self.core.shared.weight[:, 2 * self.config.hidden :]
-        return linear(self.from_action(_bound(action)), weight)
+        return self.matmul.linear(self.from_action(_bound(action)), weight)
 
     def project_discrete_actions(self) -> Tensor:
         """:meth:`_project_action` of each of the A discrete actions: (A, D)."""

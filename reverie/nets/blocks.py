@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reverie.nets.matmul import linear
+from reverie.nets.backend_module import BackendModule
 from reverie.nets.one_hot import Features, Linear
 from reverie.nets.precision import widened
 
@@ -35,7 +35,7 @@ def make_linear(inputs: int, outputs: int, scale: float = 1.0) -> Linear:
     return layer
 
 
-class Projection(nn.Module):
+class Projection(BackendModule):
     """A linear layer without bias, one term of a sum. ``fan_in`` is that of the whole sum."""
 
     def __init__(self, inputs: int, outputs: int, fan_in: int) -> None:
@@ -44,7 +44,7 @@ class Projection(nn.Module):
         truncated_normal(self.weight, fan_in)
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight)
+        return self.matmul.linear(x, self.weight)
 
 
 def inverse_rms(x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from reverie.nets.matmul import Linear
+from reverie.nets.backend_module import BackendModule
 
 Activation = Literal["tanh", "relu", "gelu", "silu", "elu"]
 Norm = Literal["none", "layer", "rms"]
@@ -22,6 +22,13 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "elu": nn.ELU,
 }  # fmt: skip
 _NORMS: dict[str, type[nn.Module]] = {"none": nn.Identity, "layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
+
+class Linear(BackendModule, nn.Linear):
+    """A linear layer that multiplies by the library of the backend."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.matmul.linear(x, self.weight, self.bias)
 
 
 def make_activation(name: str) -> nn.Module:

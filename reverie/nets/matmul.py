@@ -1,103 +1,119 @@
-"""Products of matrices, by what the run multiplies with (``backend.products``) and in its precision.
+"""Matmuls by the library that the run has chosen (``backend.matmul``) and in its precision.
 
-torch leaves products to MKL, which uses half the width of AMD's newer processors. oneDNN, which torch has for its
-convolutions, uses all of it: products of 1024 x 1024 ran at 270 instead of 120 GFLOP/s on one core. It is reached by an
-operation that torch keeps for its compiler. Calling it costs a few microseconds more, so small products stay torch's.
+torch uses MKL, which uses half the width of AMD's newer processors. oneDNN, which torch has for its convolutions, uses
+all of it: 1024 x 1024 matmuls ran at 270 instead of 120 GFLOP/s on one core. We reach it by an operation that torch
+keeps for its compiler. A call costs a few microseconds more, so small matmuls stay with torch.
 
-:func:`affine`, :func:`add_product` and :func:`multiply` are for loops with gradients of their own, or without any. They
-are out of autocast's reach: weights that :mod:`.precision` has rounded are multiplied in bfloat16 here.
+``affine``, ``add_product`` and ``multiply`` are for loops that compute their own gradients, or none. Autocast does not
+reach those: they multiply in bfloat16 by weights that ``rounded`` has prepared.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from reverie import backend
-
-SMALLEST = 2**21
-"""Multiplications from which oneDNN is worth its call."""
-THINNEST = 8
-"""Below so many rows, columns or terms a product is more reading than multiplying."""
+MIN_MULTIPLICATIONS = 2**21
+"""From here on oneDNN is worth its call."""
+MIN_SIZE = 8
+"""With fewer rows, columns or terms a matmul is more reading than multiplying."""
 
 
-class Linear(nn.Linear):
-    """A linear layer that multiplies by what the run has chosen."""
+@dataclass(frozen=True)
+class Matmul:
+    """How a network multiplies matrices."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
+    library: str = "torch"
+    """torch or onednn."""
+    precision: str = "float32"
+    """float32 or bfloat16."""
 
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Like torch's function of this name, for a weight (outputs, inputs)."""
+        # torch has the better message for sizes that do not fit
+        if x.shape[-1] != weight.shape[1] or not self._is_for_onednn(x, weight):
+            return F.linear(x, weight, bias)
+        flat = x.flatten(0, -2)
+        if torch.is_grad_enabled():
+            y: Tensor = _Linear.apply(self, flat, weight, bias)
+        else:
+            y = _onednn(flat, weight.t(), bias)
+        return y.unflatten(0, x.shape[:-1])
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """What torch's function of this name does, for a weight (outputs, inputs)."""
-    if x.shape[-1] != weight.shape[1] or not _is_for_onednn(x, weight):  # torch says better what does not fit
-        return F.linear(x, weight, bias)
-    flat = x.flatten(0, -2)
-    y: Tensor = _Linear.apply(flat, weight, bias) if torch.is_grad_enabled() else _onednn(flat, weight.t(), bias)
-    return y.unflatten(0, x.shape[:-1])
+    def affine(self, bias: Tensor, x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
+        """``bias + x weight`` for matrices or batches of them, in the precision of ``bias``: (N,) or (batch, 1, N)."""
+        if x.dtype != weight.dtype:
+            return torch.add(_rounded_product(x, weight), bias, out=out)
+        if not self._is_for_onednn(x, weight):
+            return (torch.addmm if x.ndim == 2 else torch.baddbmm)(bias, x, weight, out=out)
+        if x.ndim == 2:
+            return _put(_onednn(x, weight, bias), out)
+        return _put_each([_onednn(*each) for each in zip(x, weight, bias.squeeze(1), strict=True)], out)
+
+    def add_product(self, total: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        """Add ``x weight`` to ``total`` in place."""
+        if x.dtype != weight.dtype:
+            return total.add_(_rounded_product(x, weight))
+        if not self._is_for_onednn(x, weight):
+            return total.addmm_(x, weight) if x.ndim == 2 else total.baddbmm_(x, weight)
+        if x.ndim == 2:
+            return total.add_(_onednn(x, weight))
+        for sum_, *each in zip(total, x, weight, strict=True):
+            sum_.add_(_onednn(*each))
+        return total
+
+    def multiply(self, x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
+        """``x weight`` for matrices or batches of them, in the precision of ``x``."""
+        if x.dtype != weight.dtype:
+            return _put(_rounded_product(x, weight).to(x.dtype), out)
+        if not self._is_for_onednn(x, weight):
+            return (torch.mm if x.ndim == 2 else torch.bmm)(x, weight, out=out)
+        if x.ndim == 2:
+            return _put(_onednn(x, weight), out)
+        return _put_each([_onednn(*each) for each in zip(x, weight, strict=True)], out)
+
+    def rounded(self, weight: Tensor) -> Tensor:
+        """A weight in the precision of matmuls."""
+        return weight if self.precision == "float32" else weight.bfloat16()
+
+    def prepared(self, weight: Tensor) -> Tensor:
+        """A weight for repeated matmuls: rounded, and contiguous where the library needs it."""
+        weight = self.rounded(weight)
+        return weight.contiguous() if self.library == "onednn" else weight
+
+    def _is_for_onednn(self, x: Tensor, weight: Tensor) -> bool:
+        """Whether ``x weight``, or each matmul of a batch, is a big one. The weight may also be transposed."""
+        if self.library != "onednn" or x.dtype is not torch.float32:
+            return False
+        rows = x.shape[-2] if weight.ndim == 3 else x.numel() // max(x.shape[-1], 1)
+        sizes = (rows, *weight.shape[-2:])
+        return min(sizes) >= MIN_SIZE and math.prod(sizes) >= MIN_MULTIPLICATIONS
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        to_x, to_weight, _ = ctx.needs_input_grad
-        ctx.save_for_backward(x if to_weight else None, weight if to_x else None)
+    def forward(ctx: Any, matmul: Matmul, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        _, x_needs_grad, weight_needs_grad, _ = ctx.needs_input_grad
+        ctx.matmul = matmul
+        ctx.save_for_backward(x if weight_needs_grad else None, weight if x_needs_grad else None)
         return _onednn(x, weight.t(), bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        to_x, to_weight, to_bias = ctx.needs_input_grad
+        _, x_needs_grad, weight_needs_grad, bias_needs_grad = ctx.needs_input_grad
         return (
-            multiply(gradient, weight) if to_x else None,
-            multiply(gradient.t(), x) if to_weight else None,
-            gradient.sum(0) if to_bias else None,
+            None,
+            ctx.matmul.multiply(gradient, weight) if x_needs_grad else None,
+            ctx.matmul.multiply(gradient.t(), x) if weight_needs_grad else None,
+            gradient.sum(0) if bias_needs_grad else None,
         )
-
-
-def affine(bias: Tensor, x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
-    """``bias + x weight`` for matrices or batches of them, in the precision of ``bias``: (N,) or (batch, 1, N)."""
-    if x.dtype != weight.dtype:
-        return torch.add(_rounded_product(x, weight), bias, out=out)
-    if not _is_for_onednn(x, weight):
-        return (torch.addmm if x.ndim == 2 else torch.baddbmm)(bias, x, weight, out=out)
-    if x.ndim == 2:
-        return _put(_onednn(x, weight, bias), out)
-    return _put_each([_onednn(*each) for each in zip(x, weight, bias.squeeze(1), strict=True)], out)
-
-
-def add_product(total: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """Add ``x weight`` to ``total`` in place."""
-    if x.dtype != weight.dtype:
-        return total.add_(_rounded_product(x, weight))
-    if not _is_for_onednn(x, weight):
-        return total.addmm_(x, weight) if x.ndim == 2 else total.baddbmm_(x, weight)
-    if x.ndim == 2:
-        return total.add_(_onednn(x, weight))
-    for place, *each in zip(total, x, weight, strict=True):
-        place.add_(_onednn(*each))
-    return total
-
-
-def multiply(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
-    """``x weight`` for matrices or batches of them, in the precision of ``x``."""
-    if x.dtype != weight.dtype:
-        return _put(_rounded_product(x, weight).to(x.dtype), out)
-    if not _is_for_onednn(x, weight):
-        return (torch.mm if x.ndim == 2 else torch.bmm)(x, weight, out=out)
-    if x.ndim == 2:
-        return _put(_onednn(x, weight), out)
-    return _put_each([_onednn(*each) for each in zip(x, weight, strict=True)], out)
-
-
-def dense(weight: Tensor) -> Tensor:
-    """A weight, which may be a part of a wider one, as repeated products with it should have it."""
-    return weight.contiguous() if backend.products() == "onednn" else weight
 
 
 def _put(product: Tensor, out: Tensor | None) -> Tensor:
@@ -108,27 +124,18 @@ def _put_each(products: list[Tensor], out: Tensor | None) -> Tensor:
     """Matrices as a batch."""
     if out is None:
         return torch.stack(products)
-    for place, product in zip(out, products, strict=True):
-        place.copy_(product)
+    for target, product in zip(out, products, strict=True):
+        target.copy_(product)
     return out
-
-
-def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether ``x weight``, or each product of a batch, is a big one; the weight may also be given turned round."""
-    if backend.products() != "onednn" or x.dtype is not torch.float32:
-        return False
-    rows = x.shape[-2] if weight.ndim == 3 else x.numel() // max(x.shape[-1], 1)
-    sizes = (rows, *weight.shape[-2:])
-    return min(sizes) >= THINNEST and math.prod(sizes) >= SMALLEST
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``bias + x weight`` for matrices, without gradient."""
-    assert not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)), "use linear()"
+    assert not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)), "use Matmul.linear"
     if bias is not None:
-        bias = bias.contiguous()  # it would be read as if it were
+        bias = bias.contiguous()  # oneDNN would read it as if it were
     if not (weight.is_contiguous() or weight.t().is_contiguous()):
-        weight = weight.contiguous()  # of columns of a wider one it would take the slow form that is kept for tests
+        weight = weight.contiguous()  # for a slice of columns oneDNN would use its slow reference code
     product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight.t(), bias, "none", [], "")
     return product
 

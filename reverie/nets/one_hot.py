@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reverie.nets import matmul
+from reverie.nets import layers
+from reverie.nets.matmul import Matmul
 
 
 @dataclass(frozen=True)
@@ -91,21 +92,21 @@ def sum_by_column(indices: Tensor, values: Tensor, columns: int) -> Tensor:
     return F.embedding_bag(order // indices.shape[1], values, starts, mode="sum")[:columns]
 
 
-class Linear(matmul.Linear):
+class Linear(layers.Linear):
     """A linear layer that also accepts :class:`OneHotFeatures`."""
 
     def forward(self, x: Features) -> Tensor:
         if isinstance(x, Tensor):
             return super().forward(x)
-        y: Tensor = _LookupLinear.apply(x, x.table(self.weight), self.weight, self.bias)
+        y: Tensor = _LookupLinear.apply(self.matmul, x, x.table(self.weight), self.weight, self.bias)
         return y
 
 
 class _LookupLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: OneHotFeatures, table: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, matmul: Matmul, x: OneHotFeatures, table: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x.dense, x.indices)
-        ctx.columns = x.columns
+        ctx.matmul, ctx.columns = matmul, x.columns
         return matmul.add_product(sum_rows(x.indices, table), x.dense, weight[:, : -x.columns].t()).add_(bias)
 
     @staticmethod
@@ -113,6 +114,6 @@ class _LookupLinear(torch.autograd.Function):
         dense, indices = ctx.saved_tensors
         columns = ctx.columns
         weight_grad = gradient.new_empty(gradient.shape[1], dense.shape[1] + columns)
-        matmul.multiply(gradient.t(), dense, out=weight_grad[:, :-columns])
+        ctx.matmul.multiply(gradient.t(), dense, out=weight_grad[:, :-columns])
         weight_grad[:, -columns:] = sum_by_column(indices, gradient, columns).t()
-        return None, None, weight_grad, gradient.sum(0)
+        return None, None, None, weight_grad, gradient.sum(0)

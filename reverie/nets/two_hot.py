@@ -9,10 +9,11 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from reverie.core.config import Config
 from reverie.functional.symlog import symexp_bins, two_hot_losses, two_hot_mean
+from reverie.nets.backend_module import BackendModule
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.one_hot import Features
 from reverie.nets.precision import in_precision
@@ -77,7 +78,7 @@ class Normal:
 ScalarDistribution = TwoHot | Normal
 
 
-class ScalarHead(nn.Module):
+class ScalarHead(BackendModule):
     """Features (..., F) to the distribution of a scalar. Its mean is exactly 0 before training."""
 
     def __init__(self, config: ScalarHeadConfig, inputs: int) -> None:
@@ -107,7 +108,7 @@ def in_chunks(head: Callable[[Any], Tensor], features: Features) -> Tensor:
     return (chunks[0] if len(chunks) == 1 else torch.cat(chunks)).unflatten(0, features.shape[:-1])
 
 
-class BinaryHead(nn.Module):
+class BinaryHead(BackendModule):
     """Features (..., F) to the logit of a probability (...)."""
 
     def __init__(self, config: HeadConfig, inputs: int) -> None:

@@ -64,6 +64,7 @@ def measure(config: RunConfig, make_session: Callable[[RunConfig], Session]) -> 
     """Build the copy, try it, throw it away; whatever goes wrong in it must not keep the real run from starting."""
     started = time.perf_counter()
     measured = Measured()
+    backend.configure_process(config.backend)
     try:
         with (
             progress("trying how fast the run will be"),

@@ -14,7 +14,7 @@ from reverie.report import seed_statistics
 from reverie.report.run_data import RunData
 from reverie.report.settings import show_value
 
-NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version", "backend.products")
+NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version", "backend.matmul")
 """Settings that do not make it another experiment."""
 NOT_IN_A_LABEL = ("seed", "env.id", "algorithm.kind")
 TYPED = ("command line", "Python", "preset ")

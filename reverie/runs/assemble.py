@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from reverie.backend import configure_process
 from reverie.build import build, build_evaluator
 from reverie.config.schema import RunConfig
 from reverie.core.errors import RunError
@@ -61,6 +62,7 @@ def assemble(config: RunConfig, folder: RunFolder, sinks: Sequence[Sink] = ()) -
         snapshots = cached_verdict(config.env)  # before the envs are made: it decides how they are saved
         logs = JsonlSink(folder.path)
         stack.callback(logs.close)
+        configure_process(config.backend)
         session = build(config, [logs, *sinks], folder.path)
         stack.callback(session.close)
         checkpointer = Checkpointer(folder, config.checkpoint, session, PolicyShelf(folder), logs)

@@ -12,17 +12,20 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reverie.config.schema import EvaluateConfig, RunConfig
+from reverie.config.schema import BackendConfig, EvaluateConfig, RunConfig
 from reverie.core.counters import Counters
-from reverie.core.errors import ReverieError, RunError
+from reverie.core.errors import ConfigError, ReverieError, RunError
 from reverie.core.types import State
 from reverie.envs.config import EnvConfig
-from reverie.policy import Policy
+from reverie.policy import Policy, read_bundle
 from reverie.store.run_folder import RunFolder
 from reverie.store.trees import delete_any, read_tree
 from reverie.training.session import Session
+
+if TYPE_CHECKING:
+    from reverie.backend import Backend
 
 POLICY_NAME = re.compile(r"best-(\d+)(?:-(\d+))?|final")
 Place = tuple[int, int]
@@ -153,21 +156,23 @@ def _place_in(name: str) -> Place:
     return (0, 0) if match is None else (int(match[1] or 0), int(match[2] or 0))
 
 
-def load_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:
-    """A run's policy and what it says about itself; what cannot be read or does not fit together is explained."""
-    from reverie import backend
+def load_policy(run: Path, which: str = "best", backend: Backend | None = None) -> tuple[Policy, dict[str, Any]]:
+    """A run's policy and what it says about itself. RunError explains what cannot be read or does not fit together.
 
-    backend.set_threads(1)
+    Without a ``backend`` it computes as its run did (:func:`use_backend`).
+    """
     folder = policy_folder(run, which)
     others = [name for name in ("best", "final") if policy_folder(run, name) != folder]
     fix = " ".join(["It is damaged, or was altered.", *(f"Try the other: --policy {name}" for name in others)])
     try:
-        policy, about = Policy.load(folder)
+        bundle = read_bundle(folder)
+        about = bundle["about"]
         EnvConfig.model_validate(about["env"])
-        missing = {} if "evaluate" in about and "horizon_steps" in about else _settings_of_run(run)
+        missing = {} if all(key in about for key in ("evaluate", "horizon_steps", "backend")) else _settings_of_run(run)
         about = {**missing, **about, **_counts(about), "seed": int(about["seed"])}
         EvaluateConfig.model_validate(about["evaluate"])
-        return policy, about
+        backend = backend or use_backend(BackendConfig.model_validate(about["backend"]))
+        return Policy.from_bundle(bundle, backend), about
     except RunError as error:
         raise RunError(error.message, error.fix or fix) from error
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
@@ -189,10 +194,25 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
     checkpoint.check()
     config = read_config(run / "config.yaml")
     try:
-        policy = build_policy(config, checkpoint.read("algorithm"), checkpoint.read("normaliser"))
+        states = checkpoint.read("algorithm"), checkpoint.read("normaliser")
+        policy = build_policy(config, *states, use_backend(config.backend))
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", "It was altered.") from error
     return policy, {**_settings(config), "score": None, **_counts(checkpoint.counters)}
+
+
+def use_backend(settings: BackendConfig) -> Backend:
+    """The backend of a run, for its policy. Also sets the threads of the process.
+
+    A machine that lacks the run's device or matmul library computes on the CPU in float32.
+    """
+    from reverie.backend import Backend, configure_process
+
+    configure_process(settings)
+    try:
+        return Backend.from_settings(settings)
+    except ConfigError:
+        return Backend(engine=settings.engine)
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
@@ -200,6 +220,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     return {
         "env": config.env.model_dump(mode="json"), "seed": config.seed,
         "evaluate": config.evaluate.model_dump(mode="json"), "horizon_steps": config.horizon_steps,
+        "backend": config.backend.model_dump(mode="json"),
     }  # fmt: skip
 
 
@@ -213,7 +234,8 @@ def _settings_of_run(run: Path) -> dict[str, Any]:
     try:
         config = read_config(run / "config.yaml")
     except ReverieError:
-        return {"evaluate": EvaluateConfig().model_dump(mode="json")}
+        unknown = {"evaluate": EvaluateConfig(), "backend": BackendConfig(device="cpu", engine="numpy", matmul="torch")}
+        return {name: settings.model_dump(mode="json") for name, settings in unknown.items()}
     return _settings(config)
 
 

@@ -252,7 +252,7 @@ def _differences(folder: RunFolder, checkpoint: Checkpoint | None) -> list[str]:
     told = ", ".join(f"{name} {then[name]} -> {now[name]}" for name in changed)
     notes = [f"Other versions than when it was saved, so bits may differ: {told}"] if changed else []
     if "blas" in changed:
-        notes.append(f"(blas: the kernels of numpy's products, chosen by the processor or by {BLAS_KERNELS})")
+        notes.append(f"(blas: the kernels of numpy's matmuls, chosen by the processor or by {BLAS_KERNELS})")
     for kind, size in checkpoint.summary["logs"].items():
         path = folder.path / f"{kind}.jsonl"
         if (path.stat().st_size if path.exists() else 0) < size:

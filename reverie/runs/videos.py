@@ -129,10 +129,7 @@ class Videos:
             shutil.copyfile(self._path("last"), copy)
             self._install("best", copy, {**self._about("last"), **about})
             return True
-        from reverie import backend
-
-        policy, told = load_policy(self.run.path)
-        backend.set_threads(self.config.backend.threads)  # which loading a policy set to one
+        policy, told = load_policy(self.run.path, backend=session.policy.backend)
         self._film("best", policy, Counters.saved_in(told).clock(), about)
         return True
 

@@ -13,6 +13,6 @@ from reverie import backend
 @pytest.fixture(autouse=True)
 def _backend() -> Iterator[None]:
     threads = torch.get_num_threads()
-    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled())
+    backend.set_threads(1)
     yield
     torch.set_num_threads(threads)

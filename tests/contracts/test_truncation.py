@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from reverie import backend
 from reverie.api import make_config
 from reverie.build import build, build_evaluator
 from reverie.core import registry
@@ -35,7 +34,7 @@ def dqn_value(session: Session) -> float:
 def dreamer_value(session: Session) -> float:
     """Of a state in mid-episode: what was seen last in every env."""
     algorithm: Any = session.algorithm
-    latent = algorithm.model.rssm.unpack(backend.to_tensors(session.collector.carry))
+    latent = algorithm.model.rssm.unpack(algorithm.backend.to_tensors(session.collector.carry))
     return float(algorithm.critic(latent.features).mean().mean())
 
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from reverie import backend
+from reverie.config.schema import BackendConfig
 
 
 @pytest.fixture(autouse=True)
 def settings() -> Iterator[None]:
     threads, is_exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    backend.configure("cpu", 1, True)
+    backend.configure_process(BackendConfig(threads=1, deterministic=True))
     yield
-    backend.configure("cpu", threads, is_exact)
+    backend.configure_process(BackendConfig(threads=threads, deterministic=is_exact))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reverie import backend
 from reverie.algos.dqn import DQN
 from reverie.algos.ppo import PPO
 from reverie.algos.qlearning import QLearning
 from reverie.algos.reinforce import Reinforce
 from reverie.algos.sac import SAC
+from reverie.backend import Backend
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
 from reverie.core.types import Clock, Mode, Row
@@ -76,10 +76,12 @@ def make_batch(agent: Any, seed: int) -> Row:
     return rows
 
 
-def learn(case: str) -> tuple[dict[str, float], str]:
+def learn(case: str, engine: str = "numpy") -> tuple[dict[str, float], str]:
     """Metrics of the last comparable update, and a hash of the state after 20 updates and of actions chosen with it."""
     kind, observations, action, values = CASES[case]
-    agent = kind(kind.Config.model_validate(values), Specs(observations, action), make_generator("golden weights"))
+    given = {} if kind is QLearning else {"backend": Backend(engine=engine)}
+    config, rng = kind.Config.model_validate(values), make_generator("golden weights")
+    agent = kind(config, Specs(observations, action), rng, **given)
     for number in range(NUM_UPDATES):
         update = agent.update(make_batch(agent, number), Clock(updates=number), make_generator(number, "golden"))
         if number + 1 == NUM_COMPARABLE.get(kind, NUM_UPDATES):
@@ -96,5 +98,4 @@ def test_twenty_updates_give_what_was_recorded(case: str) -> None:
 
 @pytest.mark.parametrize("case", BY_NUMPY)
 def test_twenty_updates_of_the_torch_form_give_what_was_recorded(case: str) -> None:
-    backend.configure("cpu", 1, True, "torch")
-    check("model_free", f"{case}, torch", *learn(case))
+    check("model_free", f"{case}, torch", *learn(case, "torch"))

@@ -107,15 +107,15 @@ CASES = {
         "algorithm.network={kind: lstm, units: 8, encoder: {kind: mlp, units: [8]}}",
         "algorithm.sequence={length: 12, burn_in: 3}",
     ),
-    "products by oneDNN": (
+    "matmul by oneDNN": (
         "CartPole-v1:dqn", *REPLAY, "phases.learn.collect.rows=16", "phases.learn.update.updates=4",
-        "algorithm.batch_size=64", "backend.engine=torch", "backend.products=onednn",
+        "algorithm.batch_size=64", "backend.engine=torch", "backend.matmul=onednn",
     ),
     "early stop": (*PPO, "early_stop=solved", "env.spec.solved_at=9", "evaluate.warmup_steps=500"),
 }  # fmt: skip
 STEPS = {"checking agent, sync": 300, "checking agent, worker processes": 300, "native vector": 600, "normalisers": 600,
          "recurrent": 300, "transformer": 300, "dqn that remembers": 200, "sac that remembers": 160,
-         "products by oneDNN": 200, "early stop": 1500}  # fmt: skip
+         "matmul by oneDNN": 200, "early stop": 1500}  # fmt: skip
 
 
 def first_that_fits(kind: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import reverie
-from reverie import backend
 from reverie.algos.dqn import DQN
 from reverie.algos.dreamer import Dreamer
 from reverie.algos.qlearning import QLearning
@@ -41,7 +40,7 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, kind: Any, parts: int) -> None
     update = kind.update
 
     def narrow(self: Any, batch: Any, clock: Any, rng: Any) -> Any:
-        if clock.updates >= 4 and backend.part_size(64) > 64 // parts:
+        if clock.updates >= 4 and self.backend.microbatch_size(64) > 64 // parts:
             raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
         return update(self, batch, clock, rng)
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from reverie import api, backend
+from reverie import api
+from reverie.backend import modules_of, without_weights
 from reverie.build import check_agent, check_reads
 from reverie.core import registry
 from reverie.core.errors import ConfigError
@@ -20,6 +21,7 @@ from reverie.core.specs import Specs
 from reverie.data.rollout import RolloutBuffer
 from reverie.envs.make import make_specs
 from reverie.nets.encoders import MLP
+from reverie.policy import make_algorithm
 from tests.checking import CheckingAlgorithm
 
 FITTING = (
@@ -38,12 +40,12 @@ def test_every_algorithm_is_tried() -> None:
 @pytest.mark.parametrize("words", FITTING, ids=" ".join)
 def test_agents_can_be_made_without_weights(words: tuple[str, ...]) -> None:
     config = api.make_config(words[0], words[1:])
-    make, specs, device = registry.load("algorithm", config.algorithm.kind), make_specs(config.env), backend.device()
-    with backend.without_weights():
-        algorithm = make(config.algorithm, specs, make_generator(0))
-    modules = backend.modules_of(algorithm).values()
+    make, specs = registry.load("algorithm", config.algorithm.kind), make_specs(config.env)
+    with without_weights() as backend:
+        algorithm = make_algorithm(make, config.algorithm, specs, make_generator(0), backend)
+    modules = modules_of(algorithm).values()
     assert {parameter.device.type for module in modules for parameter in module.parameters()} <= {"meta"}
-    assert (backend.device(), torch.zeros(1).device.type) == (device, "cpu")
+    assert torch.zeros(1).device.type == "cpu"
     check_agent(config)
 
 
@@ -114,6 +116,6 @@ class LooksAtRows(MLP):
 def test_an_agent_that_needs_weights_is_left_to_the_run(setting: str) -> None:
     config = api.make_config("CartPole-v1:ppo", [setting.format(__name__)])
     make = registry.load("algorithm", config.algorithm.kind)
-    with backend.without_weights(), pytest.raises((RuntimeError, ConfigError), match="meta"):
-        make(config.algorithm, make_specs(config.env), make_generator(0))
+    with without_weights() as backend, pytest.raises((RuntimeError, ConfigError), match="meta"):
+        make_algorithm(make, config.algorithm, make_specs(config.env), make_generator(0), backend)
     check_agent(config)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from reverie import backend
 from reverie.algos.dreamer import Dreamer
 from reverie.algos.dreamer_batch import prepare
+from reverie.backend import DEFAULT, Backend
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
@@ -43,9 +43,11 @@ ACTIONS = {"discrete": DISCRETE, "box": BOX, "multi_discrete": MULTI_DISCRETE, "
            "mixed": MIXED_ACTION}  # fmt: skip
 
 
-def make(action: ActionSpec = DISCRETE, observations: Any = VECTOR, **settings: Any) -> Dreamer:
+def make(
+    action: ActionSpec = DISCRETE, observations: Any = VECTOR, backend: Backend = DEFAULT, **settings: Any
+) -> Dreamer:
     config = Dreamer.Config.model_validate({**SMALL, **settings})
-    agent = Dreamer(config, Specs(observations, action), make_generator(0, "weights"))
+    agent = Dreamer(config, Specs(observations, action), make_generator(0, "weights"), backend)
     stir(agent)
     return agent
 
@@ -248,7 +250,7 @@ def test_sequences_after_rows_without_latents_start_from_the_initial_latent(dtyp
     found = {True: 0, False: 0}
     for _ in range(8):
         batch = buffer.sample(read, {}, rng)
-        start, _ = prepare(batch, agent.model, agent.config)
+        start, _ = prepare(batch, agent.model, agent.config, agent.backend)
         for sequence, row in enumerate(batch["id"][:, 0].tolist()):
             is_written = row in written
             assert (start.deter[sequence] != 0).any() == is_written
@@ -347,10 +349,9 @@ def test_acting_and_training_compute_the_same_latents(
     engine: str, observations: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step by step with a carry, and all at once from replay: the same latents for the same noise."""
-    monkeypatch.setattr(backend, "_engine", engine)
     kind, _, is_plain = observations.partition(" without ")
     model = SMALL["model"] | {"encoder": {**CODEC, "symlog": not is_plain}}
-    agent = make(observations=OBSERVATIONS[kind], model=model)
+    agent = make(observations=OBSERVATIONS[kind], backend=Backend(engine=engine), model=model)
     assert (agent.observer is None) == (engine == "torch")
     noise = np.float32([0.2, 0.5, 0.8])
     monkeypatch.setattr(agent.model.rssm, "sample_noise", lambda rng, *leading: np.tile(noise, (*leading, 1)))
@@ -373,11 +374,10 @@ def test_acting_and_training_compute_the_same_latents(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_numpy_and_torch_act_alike(action: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_and_torch_act_alike(action: str) -> None:
     found = {}
     for engine in ("numpy", "torch"):
-        monkeypatch.setattr(backend, "_engine", engine)
-        agent = make(ACTIONS[action])
+        agent = make(ACTIONS[action], backend=Backend(engine=engine))
         learn(agent, make_batch(agent))  # weights that moved are seen too
         now = column_of(random_rows(agent.specs, 4, 2), 1)
         now["previous_action"] = now.pop("action")
@@ -416,7 +416,7 @@ def test_imagined_losses_equal_the_plain_form(
     """Sums over single steps of single trajectories, after the paper's equations."""
     monkeypatch.setattr("reverie.models.rssm.MIN_LOOKUP_COLUMNS", fewest)
     agent = make(ACTIONS[action], bootstrap_from_target=from_target)
-    (batch,) = agent.make_sequences(make_batch(agent), make_generator(3), JOINT).split()
+    batch = agent.make_sequences(make_batch(agent), make_generator(3), JOINT)
     metrics = agent.loss(batch).metrics
     scale = float(agent.return_scale()[1])
     start = agent.model.observe(batch.context, batch.rows, batch.noise).latent.flatten()
@@ -475,7 +475,7 @@ def plain_replay_return(rows: dict[str, torch.Tensor], bootstrap: torch.Tensor, 
 def test_the_replay_value_loss_equals_the_plain_form() -> None:
     """Row by row, each with the return that was imagined from it."""
     agent = make(target_regulariser=0.7)
-    (batch,) = agent.make_sequences(make_batch(agent), make_generator(1, "noise"), JOINT).split()
+    batch = agent.make_sequences(make_batch(agent), make_generator(1, "noise"), JOINT)
     latent, bootstrap = (
         agent.model.observe(batch.context, batch.rows, batch.noise).latent,
         agent.imagined_returns(batch),

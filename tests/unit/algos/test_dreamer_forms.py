@@ -123,7 +123,7 @@ def test_normal_heads_are_half_the_squared_error() -> None:
 
 def test_rewards_can_be_squashed_by_tanh() -> None:
     agent = make(reward_transform="tanh")
-    _, rows = prepare(make_batch(agent), agent.model, agent.config)
+    _, rows = prepare(make_batch(agent), agent.model, agent.config, agent.backend)
     np.testing.assert_allclose(rows["reward"], np.tanh(make_batch(agent)["reward"][:, 1:]), rtol=1e-6)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from reverie import backend
 from reverie.algos.dreamer import Dreamer
+from reverie.backend import Backend
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock, Row, WriteBack
 from tests.unit.algos.batches import BOX, OBSERVATIONS
@@ -48,12 +47,6 @@ class Outcome(NamedTuple):
         return torch.cat([self.agent.model_optimizer.gradient, self.agent.behaviour_optimizer.gradient])
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    yield
-    backend.configure("cpu", torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
-
-
 def sequences(agent: Dreamer) -> Row:
     """Rows (5, 6) that all differ."""
     make_two = make_batch if agent.config.model.rssm.latents == "categorical" else gaussian_batch
@@ -63,8 +56,7 @@ def sequences(agent: Dreamer) -> Row:
 
 
 def learn(form: str, hook: str, microbatches: int) -> Outcome:
-    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), "numpy", microbatches)
-    agent = make(**{**GENTLE, **FORMS[form]})
+    agent = make(**{**GENTLE, **FORMS[form]}, backend=Backend(engine="torch", microbatches=microbatches))
     rows: list[int] = []
     agent.model.encoder.layers.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
     batch = sequences(agent)

@@ -5,15 +5,14 @@ On a CPU: there it is slow, but the same operations are rounded as on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from reverie import backend
 from reverie.algos.dreamer import Dreamer
+from reverie.backend import Backend
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock, Mode
 from reverie.functional.categorical import kl_losses
@@ -36,14 +35,7 @@ FORMS: dict[str, dict[str, Any]] = {
 PARTS = ("model", "actor", "critic", "return_scale")
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    yield
-    set_precision("float32")
-
-
-def set_precision(precision: str, engine: str = "numpy") -> None:
-    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), engine, precision=precision)
+BFLOAT16 = Backend(precision="bfloat16")
 
 
 def batch_for(agent: Dreamer, seed: int = 0) -> Any:
@@ -51,8 +43,7 @@ def batch_for(agent: Dreamer, seed: int = 0) -> Any:
 
 
 def learn(precision: str, **settings: Any) -> tuple[Dreamer, dict[str, float]]:
-    set_precision(precision)
-    agent = make(**settings)
+    agent = make(**settings, backend=Backend(precision=precision))
     update = agent.update(batch_for(agent), Clock(), make_generator(1, "noise"))
     assert all(value.dtype == torch.float32 for value in update.metrics.values())
     return agent, {key: float(value) for key, value in update.metrics.items()}
@@ -78,8 +69,7 @@ def test_losses_are_near_those_of_float32_and_weights_stay_float32(form: str) ->
 
 
 def test_every_network_multiplies_in_bfloat16() -> None:
-    set_precision("bfloat16")
-    agent = make(BOX, OBSERVATIONS["mixed"])
+    agent = make(BOX, OBSERVATIONS["mixed"], BFLOAT16)
     parts = ("encoder", "rssm", "decoder", "reward", "continuation")
     networks = {name: getattr(agent.model, name) for name in parts}
     networks |= {"actor": agent.actor, "value": agent.critic.value, "target": agent.critic.target}
@@ -105,9 +95,8 @@ def test_norms_round_once(is_learning: bool) -> None:
 
 def test_probabilities_divergences_and_latents_are_not_rounded() -> None:
     """In bfloat16 probabilities would add up to 1 within 1e-2 and divergences be right within 1e-2, not 1e-6."""
-    set_precision("bfloat16")
-    agent = make(free_nats=0.0)
-    (batch,) = agent.make_sequences(make_batch(agent), make_generator(1), ("model", "behaviour")).split()
+    agent = make(free_nats=0.0, backend=BFLOAT16)
+    batch = agent.make_sequences(make_batch(agent), make_generator(1), ("model", "behaviour"))
     post = agent.model.observe(batch.context, batch.rows, batch.noise)
     posterior, prior = post.params, agent.model.rssm.prior(post.latent.deter)
     for probs in (posterior, prior):
@@ -124,8 +113,7 @@ def test_probabilities_divergences_and_latents_are_not_rounded() -> None:
 
 
 def test_two_hot_means_are_not_rounded() -> None:
-    set_precision("bfloat16")
-    agent = make()
+    agent = make(backend=BFLOAT16)
     features = torch.linspace(-1, 1, 6 * agent.model.features).view(6, -1)
     head = agent.critic(features)
     assert head.logits.dtype == torch.float32
@@ -140,8 +128,8 @@ def test_matmuls_are_rounded_in_the_scan_and_in_imagination(gaussian: bool) -> N
     """Both differ from float32, and by no more than rounding does."""
     found = {}
     for precision in ("float32", "bfloat16"):
-        set_precision(precision)
-        agent = make(**SMOOTH, action=BOX) if gaussian else make()
+        backend = Backend(precision=precision)
+        agent = make(**SMOOTH, action=BOX, backend=backend) if gaussian else make(backend=backend)
         start = agent.observe(batch_for(agent), make_generator(1))
         latent = agent.model.initial(4)
         dream = agent.imagine(latent, make_generator(2), np.full((1, 4, *agent.specs.action.shape), 1, np.float32)
@@ -153,8 +141,7 @@ def test_matmuls_are_rounded_in_the_scan_and_in_imagination(gaussian: bool) -> N
 
 
 def test_training_on_the_same_rows_lowers_the_loss() -> None:
-    set_precision("bfloat16")
-    agent = make(learning_rate=1e-2)
+    agent = make(learning_rate=1e-2, backend=BFLOAT16)
     losses = [
         float(agent.update_world_model(make_batch(agent), Clock(), make_generator(seed)).metrics["loss_reconstruction"])
         for seed in range(60)
@@ -164,8 +151,7 @@ def test_training_on_the_same_rows_lowers_the_loss() -> None:
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
 def test_acting_gives_float32_latents(engine: str) -> None:
-    set_precision("bfloat16", engine)
-    agent = make(BOX, OBSERVATIONS["mixed"])
+    agent = make(BOX, OBSERVATIONS["mixed"], Backend(engine=engine, precision="bfloat16"))
     before = all_weights(agent)
     now = column_of(random_rows(agent.specs, 3, 1))
     now["previous_action"] = now.pop("action")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from reverie import backend
 from reverie.algos.dqn import DQN
 from reverie.algos.ppo import PPO
 from reverie.algos.sac import SAC
+from reverie.backend import Backend
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
 from reverie.core.types import Clock, Mode, Row
@@ -53,18 +52,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], ActionSpec, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _engine_afterwards() -> Iterator[None]:
-    yield
-    backend.configure("cpu", torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
-
-
 def make(case: str, engine: str) -> Any:
     kind, observations, action, values = CASES[case]
-    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), engine)
     given = values if kind is SAC else {"network": MLP, **values}
     config = kind.Config.model_validate({"learning_rate": 0.01, **given})
-    return kind(config, Specs(observations, action), make_generator(3, "weights"))
+    return kind(config, Specs(observations, action), make_generator(3, "weights"), Backend(engine=engine))
 
 
 def is_by_numpy(agent: Any) -> bool:
@@ -128,7 +120,6 @@ def test_both_engines_act_the_same(case: str, mode: Mode) -> None:
 
 def test_what_numpy_cannot_do_is_left_to_torch() -> None:
     specs = Specs(VECTOR, DISCRETE)
-    backend.configure("cpu", 1, False, "numpy")
     for network in ({"kind": "mlp", "norm": "layer"}, {"kind": "mlp", "activation": "gelu"}):
         agent = PPO(PPO.Config.model_validate({"network": network}), specs, make_generator("weights"))
         assert agent.model.numpy is None

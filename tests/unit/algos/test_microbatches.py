@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from reverie import backend
 from reverie.algos.dqn import DQN
 from reverie.algos.ppo import PPO
 from reverie.algos.reinforce import Reinforce
 from reverie.algos.sac import SAC
+from reverie.backend import Backend
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Clock
@@ -37,19 +36,13 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any], int]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    yield
-    backend.configure("cpu", torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
-
-
 def learn(case: str, microbatches: int) -> tuple[Any, int, dict[str, float]]:
     """The weights after an update, the most rows that a layer of the network saw at once, and the metrics."""
     kind, observations, values, length = CASES[case]
-    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), "torch", microbatches)
+    backend = Backend(engine="torch", microbatches=microbatches)
     config = kind.Config.model_validate({"learning_rate": 0.01, **values})
     action = BOX if case in ("sac", "sac with memory") else DISCRETE
-    agent = kind(config, Specs(observations, action), make_generator(1, "weights"))
+    agent = kind(config, Specs(observations, action), make_generator(1, "weights"), backend)
     networks = {PPO: ["model"], Reinforce: ["model"], DQN: ["online"], SAC: ["critics", "actor"]}[kind]
     seen: list[int] = []
     for network in networks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from reverie import backend
 from reverie.algos.ppo import PPO, PPOConfig
+from reverie.backend import DEFAULT, Backend
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
@@ -35,10 +34,10 @@ ACTIONS = {
 }
 
 
-def make_ppo(specs: Specs, **values: Any) -> PPO:
+def make_ppo(specs: Specs, backend: Backend = DEFAULT, **values: Any) -> PPO:
     network = {"kind": "mlp", "units": (8,)}
     config = PPOConfig.model_validate({"network": network, "batch_size": 16, "epochs": 2, **values})
-    return PPO(config, specs, make_generator("test weights"))
+    return PPO(config, specs, make_generator("test weights"), backend)
 
 
 def make_batch(specs: Specs, envs: int = 3, steps: int = 12, seed: int = 0) -> Row:
@@ -153,20 +152,13 @@ def test_batch_size_as_a_fraction() -> None:
     assert ppo.update(make_batch(specs), Clock(), make_generator("update")).count == 4
 
 
-@pytest.fixture
-def _backend_as_before() -> Iterator[None]:
-    yield
-    backend.configure("cpu", torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
-
-
-@pytest.mark.usefixtures("_backend_as_before")
 @pytest.mark.parametrize(("engine", "microbatches"), [("numpy", 1), ("torch", 1), ("torch", 2)])
 def test_target_kl_stops_before_the_minibatch_that_is_too_far(engine: str, microbatches: int) -> None:
     """On the first minibatch the policy is still the old one. A big step later it is far from it on the second."""
-    backend.configure("cpu", 1, torch.are_deterministic_algorithms_enabled(), engine, microbatches)
+    backend = Backend(engine=engine, microbatches=microbatches)
     specs = Specs(VECTOR, DISCRETE)
-    patient = make_ppo(specs, learning_rate=0.5, target_kl=1e3)
-    hasty = make_ppo(specs, learning_rate=0.5, target_kl=1e-2)
+    patient = make_ppo(specs, backend, learning_rate=0.5, target_kl=1e3)
+    hasty = make_ppo(specs, backend, learning_rate=0.5, target_kl=1e-2)
     assert patient.update(make_batch(specs), Clock(), make_generator("u")).count == 6
     update = hasty.update(make_batch(specs), Clock(), make_generator("u"))
     assert update.count == hasty.optimizer.steps == 1

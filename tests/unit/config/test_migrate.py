@@ -26,10 +26,10 @@ def test_complete_configs_of_version_1_stay_in_float32() -> None:
     assert migrate(chosen) == (chosen, [])
 
 
-def test_complete_configs_of_version_3_stay_with_the_products_of_torch() -> None:
-    assert migrate({"schema_version": 3, "backend": {"device": "cpu"}})[0]["backend"]["products"] == "torch"
+def test_complete_configs_of_version_3_keep_the_matmuls_of_torch() -> None:
+    assert migrate({"schema_version": 3, "backend": {"device": "cpu"}})[0]["backend"]["matmul"] == "torch"
     chosen = {"schema_version": 3, "backend": {"products": "onednn"}}
-    assert migrate(chosen)[0]["backend"] == chosen["backend"]
+    assert migrate(chosen)[0]["backend"] == {"matmul": "onednn"}
 
 
 def test_runs_of_version_2_keep_the_entropy_they_aim_at() -> None:

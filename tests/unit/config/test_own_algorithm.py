@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reverie.backend import Backend
 from reverie.build import build_policy
 from reverie.config.compose import compose
 from reverie.config.validate import load_config
@@ -84,4 +85,4 @@ def test_a_hook_that_does_not_say_what_it_reads_is_refused(monkeypatch: pytest.M
     with pytest.raises(
         ConfigError, match=r"what its hook update_episodes and update_windows reads(.|\n)*self\.reads ="
     ):
-        build_policy(config, {}, {})
+        build_policy(config, {}, {}, Backend())

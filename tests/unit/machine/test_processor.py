@@ -37,7 +37,7 @@ def test_the_first_core_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_elsewhere_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_INFO", tmp_path / "missing")
     assert processor.facts() == {}
-    assert backend.best_products("cpu") == "torch"
+    assert backend.best_matmul("cpu") == "torch"
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_onednn_multiplies_where_mkl_uses_half_of_the_processor(
     changes: dict[str, str], chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(tmp_path, monkeypatch, **changes)
-    assert backend.best_products("cpu") == chosen
-    assert backend.best_products("cuda") == "torch"
+    assert backend.best_matmul("cpu") == chosen
+    assert backend.best_matmul("cuda") == "torch"
 
 
 def test_numpys_kernels_have_a_name() -> None:

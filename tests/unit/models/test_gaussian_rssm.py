@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from reverie import backend
+from reverie.backend import DEFAULT, seeded
 from reverie.core.rng import make_generator
 from reverie.models.gaussian_rssm import GaussianRSSM
 from reverie.models.latent import Decision, Latent
@@ -17,7 +17,7 @@ CONFIG = RSSMConfig(latents="gaussian", deter=8, hidden=6, stoch=3, blocks=2)
 
 @pytest.fixture
 def rssm() -> GaussianRSSM:
-    with backend.seeded(make_generator(0)):
+    with seeded(make_generator(0)):
         return GaussianRSSM(CONFIG, 2, 5)
 
 
@@ -64,7 +64,7 @@ def test_both_forms_of_imagination_agree_and_one_has_gradients(rssm: GaussianRSS
 
 def test_latents_are_stored_as_they_are(rssm: GaussianRSSM) -> None:
     latent = Latent(numbers(2, 8), numbers(2, 3, seed=1))
-    stored = rssm.unpack(backend.to_tensors(rssm.pack(latent)))
+    stored = rssm.unpack(DEFAULT.to_tensors(rssm.pack(latent)))
     assert torch.equal(stored.features, latent.features)
     assert rssm.sample_noise(make_generator(0), 2, 5).shape == (2, 5, 3)
     assert rssm.sample_noise(make_generator(0), 9, 9).min() < 0
@@ -73,7 +73,7 @@ def test_latents_are_stored_as_they_are(rssm: GaussianRSSM) -> None:
 def test_many_gaussian_latents_are_not_looked_up() -> None:
     """As many categorical columns would be stored as indices."""
     config = CONFIG.model_copy(update={"stoch": MIN_LOOKUP_COLUMNS})
-    with backend.seeded(make_generator(0)):
+    with seeded(make_generator(0)):
         rssm = GaussianRSSM(config, 2, 5)
     start = Latent(numbers(4, 8), numbers(4, MIN_LOOKUP_COLUMNS, seed=1))
     noise, action = numbers(3, 4, MIN_LOOKUP_COLUMNS, seed=2), numbers(4, 2, seed=3)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from reverie import backend
+from reverie.backend import DEFAULT, seeded
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, Specs
@@ -35,13 +35,13 @@ CONFIG = WorldModelConfig(
 
 
 def make_model(specs: Specs, config: WorldModelConfig = CONFIG) -> RSSMWorldModel:
-    with backend.seeded(make_generator(0)):
+    with seeded(make_generator(0)):
         return RSSMWorldModel(config, specs)
 
 
 def observe(model: RSSMWorldModel, specs: Specs) -> tuple[Latent, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     arrays = random_rows(specs, 2, 4)
-    rows = backend.to_tensors({**arrays, "previous_action": arrays["action"]})
+    rows = DEFAULT.to_tensors({**arrays, "previous_action": arrays["action"]})
     uniform = torch.as_tensor(make_generator(1).random((2, 4, 3)), dtype=torch.float32)
     observed = model.observe(model.initial(2), rows, uniform)
     return observed.latent, rows, model.losses(observed, rows, 0.9, 1.0)
@@ -96,7 +96,7 @@ def test_continuation_learns_the_discount_and_nothing_after_an_end() -> None:
     model.continuation.output.bias.data.fill_(math.log(3))  # a chance of 3/4
     arrays = random_rows(specs, 1, 2)
     arrays["terminated"][0, 1] = True
-    rows = backend.to_tensors({**arrays, "previous_action": arrays["action"]})
+    rows = DEFAULT.to_tensors({**arrays, "previous_action": arrays["action"]})
     observed = model.observe(model.initial(1), rows, torch.full((1, 2, 3), 0.5))
     loss = model.losses(observed, rows, 0.9, 1.0)["continuation"]
     expected = [-0.9 * math.log(0.75) - 0.1 * math.log(0.25), -math.log(0.25)]

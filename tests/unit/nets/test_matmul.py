@@ -1,8 +1,7 @@
-"""oneDNN's products are torch's, up to the order of sums, for every layout of memory; and who gets them."""
+"""Matmuls by oneDNN equal those of torch up to the order of sums, for every memory layout; and when oneDNN is used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reverie import backend
+from reverie.backend import Backend, without_weights
+from reverie.config.schema import BackendConfig
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock
 from reverie.models import rssm
-from reverie.nets import matmul as products
+from reverie.nets import matmul
+from reverie.nets.backend_module import place
+from reverie.nets.layers import Linear
+from reverie.nets.matmul import Matmul
 from tests.unit.algos.batches import BOX
 from tests.unit.algos.test_dreamer import make, make_batch, weights
 from tests.unit.algos.test_dreamer_forms import SMOOTH, gaussian_batch
@@ -24,25 +27,20 @@ LAYOUTS = ("rows", "columns", "part of a wider one")
 CLOSE = {"rtol": 1e-5, "atol": 1e-4}
 
 
-def configure(chosen: str, precision: str = "float32") -> None:
-    exact = torch.are_deterministic_algorithms_enabled()
-    backend.configure("cpu", 1, exact, precision=precision, products=chosen)
+ONEDNN = Matmul("onednn")
 
 
 @pytest.fixture(autouse=True)
-def _onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(products, "SMALLEST", 8**3)
-    configure("onednn")
-    yield
-    configure("torch")
+def _small_matmuls_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul, "MIN_MULTIPLICATIONS", 8**3)
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What oneDNN was asked to multiply."""
     made: list[Any] = []
-    real = products._onednn
-    monkeypatch.setattr(products, "_onednn", lambda *given: made.append(given[:2]) or real(*given))
+    real = matmul._onednn
+    monkeypatch.setattr(matmul, "_onednn", lambda *given: made.append(given[:2]) or real(*given))
     return made
 
 
@@ -58,34 +56,34 @@ def matrix(rows: int, columns: int, layout: str = "rows", seed: int = 0) -> Tens
 @pytest.mark.parametrize("of_x", LAYOUTS)
 @pytest.mark.parametrize("of_weight", LAYOUTS)
 @pytest.mark.parametrize("sizes", [(32, 300, 50), (9, 17, 33), (64, 8, 8)])
-def test_products_are_those_of_torch(of_x: str, of_weight: str, sizes: tuple[int, int, int], calls: list[Any]) -> None:
+def test_matmuls_equal_those_of_torch(of_x: str, of_weight: str, sizes: tuple[int, int, int], calls: list[Any]) -> None:
     rows, inner, columns = sizes
     x, weight = matrix(rows, inner, of_x), matrix(inner, columns, of_weight)
     bias, total = matrix(1, columns)[0], matrix(rows, columns, seed=1)
     wanted = torch.mm(x, weight)
     out = matrix(rows, columns, "part of a wider one")
-    assert products.multiply(x, weight, out=out) is out
+    assert ONEDNN.multiply(x, weight, out=out) is out
     torch.testing.assert_close(out, wanted, **CLOSE)
-    torch.testing.assert_close(products.multiply(x, weight), wanted, **CLOSE)
-    torch.testing.assert_close(products.affine(bias, x, weight), wanted + bias, **CLOSE)
-    torch.testing.assert_close(products.affine(bias, x, weight, out=out), wanted + bias, **CLOSE)
-    torch.testing.assert_close(products.linear(x, weight.t(), bias), wanted + bias, **CLOSE)
-    torch.testing.assert_close(products.add_product(total.clone(), x, weight), total + wanted, **CLOSE)
+    torch.testing.assert_close(ONEDNN.multiply(x, weight), wanted, **CLOSE)
+    torch.testing.assert_close(ONEDNN.affine(bias, x, weight), wanted + bias, **CLOSE)
+    torch.testing.assert_close(ONEDNN.affine(bias, x, weight, out=out), wanted + bias, **CLOSE)
+    torch.testing.assert_close(ONEDNN.linear(x, weight.t(), bias), wanted + bias, **CLOSE)
+    torch.testing.assert_close(ONEDNN.add_product(total.clone(), x, weight), total + wanted, **CLOSE)
     assert len(calls) == 6
 
 
-def test_batches_of_products_are_those_of_torch(calls: list[Any]) -> None:
-    x = matrix(12, 3 * 16).unflatten(1, (3, 16)).transpose(0, 1)  # (3, 12, 16), as blocks of a wide memory are
+def test_batches_of_matmuls_equal_those_of_torch(calls: list[Any]) -> None:
+    x = matrix(12, 3 * 16).unflatten(1, (3, 16)).transpose(0, 1)  # (3, 12, 16): blocks of a wide hidden state
     weight, bias, total = (
         torch.stack([matrix(*size, seed=seed) for seed in range(3)]) for size in ((16, 8), (1, 8), (12, 8))
     )
     wanted = torch.bmm(x, weight)
     out = torch.empty_like(total)
-    torch.testing.assert_close(products.multiply(x, weight), wanted, **CLOSE)
-    torch.testing.assert_close(products.multiply(x, weight, out=out), wanted, **CLOSE)
-    torch.testing.assert_close(products.affine(bias, x, weight), wanted + bias, **CLOSE)
-    torch.testing.assert_close(products.affine(bias, x, weight, out=out), wanted + bias, **CLOSE)
-    torch.testing.assert_close(products.add_product(total.clone(), x, weight), total + wanted, **CLOSE)
+    torch.testing.assert_close(ONEDNN.multiply(x, weight), wanted, **CLOSE)
+    torch.testing.assert_close(ONEDNN.multiply(x, weight, out=out), wanted, **CLOSE)
+    torch.testing.assert_close(ONEDNN.affine(bias, x, weight), wanted + bias, **CLOSE)
+    torch.testing.assert_close(ONEDNN.affine(bias, x, weight, out=out), wanted + bias, **CLOSE)
+    torch.testing.assert_close(ONEDNN.add_product(total.clone(), x, weight), total + wanted, **CLOSE)
     assert len(calls) == 5 * 3
 
 
@@ -96,7 +94,7 @@ def test_gradients_are_those_of_torch(shape: tuple[int, ...], has_bias: bool, ca
     weight, bias = matrix(10, 16).requires_grad_(), matrix(1, 10)[0].requires_grad_() if has_bias else None
     wanted_from = [part for part in (x, weight, bias) if part is not None]
     found = []
-    for layer in (products.linear, F.linear):
+    for layer in (ONEDNN.linear, F.linear):
         y = layer(x, weight, bias)
         assert y.shape == (*shape[:-1], 10)
         found.append([y, *torch.autograd.grad(y.sin().sum(), wanted_from)])
@@ -107,67 +105,66 @@ def test_gradients_are_those_of_torch(shape: tuple[int, ...], has_bias: bool, ca
 
 def test_a_bias_may_lie_apart_in_memory(calls: list[Any]) -> None:
     x, weight, bias = matrix(16, 16), matrix(16, 16), matrix(1, 32)[0][::2]
-    torch.testing.assert_close(products.linear(x, weight, bias), F.linear(x, weight, bias), **CLOSE)
-    torch.testing.assert_close(products.affine(bias, x, weight), torch.addmm(bias, x, weight), **CLOSE)
+    torch.testing.assert_close(ONEDNN.linear(x, weight, bias), F.linear(x, weight, bias), **CLOSE)
+    torch.testing.assert_close(ONEDNN.affine(bias, x, weight), torch.addmm(bias, x, weight), **CLOSE)
     assert len(calls) == 2
 
 
 def test_what_does_not_fit_is_told_by_torch() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        products.linear(matrix(16, 16), matrix(16, 17))
+        ONEDNN.linear(matrix(16, 16), matrix(16, 17))
 
 
-def test_products_without_gradients_are_not_taken_for_others() -> None:
+def test_matmuls_without_gradient_refuse_weights_that_need_one() -> None:
     with pytest.raises(AssertionError, match="linear"):
-        products.multiply(matrix(16, 16), matrix(16, 16).requires_grad_())
+        ONEDNN.multiply(matrix(16, 16), matrix(16, 16).requires_grad_())
 
 
 def test_frozen_weights_keep_no_inputs() -> None:
     kept: list[tuple[int, ...]] = []
     x = matrix(24, 16).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(lambda part: kept.append(part.shape) or part, lambda part: part):
-        products.linear(x, matrix(10, 16), None)
+        ONEDNN.linear(x, matrix(10, 16), None)
     assert kept == [(10, 16)]
 
 
 def test_gradients_nobody_wants_are_not_computed(calls: list[Any]) -> None:
-    products.linear(matrix(24, 16), matrix(10, 16).requires_grad_(), None).sum().backward()
+    ONEDNN.linear(matrix(24, 16), matrix(10, 16).requires_grad_(), None).sum().backward()
     assert len(calls) == 2
 
 
 @pytest.mark.parametrize("sizes", [(8, 8, 7), (512, 4, 512), (2, 64, 64), (64, 64, 1)])
-def test_small_and_thin_products_stay_with_torch(sizes: tuple[int, int, int], calls: list[Any]) -> None:
+def test_small_and_thin_matmuls_stay_with_torch(sizes: tuple[int, int, int], calls: list[Any]) -> None:
     rows, inner, columns = sizes
     x, weight = matrix(rows, inner), matrix(inner, columns)
-    assert torch.equal(products.multiply(x, weight), x @ weight)
-    assert torch.equal(products.linear(x, weight.t()), F.linear(x, weight.t()))
+    assert torch.equal(ONEDNN.multiply(x, weight), x @ weight)
+    assert torch.equal(ONEDNN.linear(x, weight.t()), F.linear(x, weight.t()))
     assert not calls
 
 
 @pytest.mark.parametrize(("chosen", "precision"), [("torch", "float32"), ("onednn", "bfloat16")])
 def test_other_runs_stay_with_torch(chosen: str, precision: str, calls: list[Any]) -> None:
-    configure(chosen, precision)
-    x, weight = matrix(16, 16), matrix(16, 16)
-    assert torch.equal(products.multiply(x, weight), x @ weight)
-    assert torch.equal(products.linear(x, weight), F.linear(x, weight))
+    layer = Linear(16, 16)
+    backend = Backend.from_settings(BackendConfig(device="cpu", matmul=chosen, precision=precision))
+    assert backend.matmul == "torch"
+    place(layer, backend)(matrix(16, 16))
     assert not calls
 
 
 def test_networks_without_weights_stay_with_torch(calls: list[Any]) -> None:
-    with backend.without_weights():
-        assert products.Linear(16, 16)(torch.empty(16, 16)).device.type == "meta"
+    with without_weights() as backend:
+        assert place(Linear(16, 16), backend)(torch.empty(16, 16)).device.type == "meta"
     assert not calls
 
 
 @pytest.mark.parametrize("form", [{}, {"action": BOX, **SMOOTH}], ids=["discrete", "gaussian"])
 def test_dreamer_learns_the_same(form: dict[str, Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """All that multiplies in it: layers with and without known choices, dreams, and the scan with its gradients."""
-    for owner, name in ((products, "SMALLEST"), (products, "THINNEST"), (rssm, "MIN_LOOKUP_COLUMNS")):
+    for owner, name in ((matmul, "MIN_MULTIPLICATIONS"), (matmul, "MIN_SIZE"), (rssm, "MIN_LOOKUP_COLUMNS")):
         monkeypatch.setattr(owner, name, 1)
     ends = []
     for chosen in ("torch", "onednn"):
-        configure(chosen)
-        agent = make(**form)
+        agent = make(**form, backend=Backend(matmul=chosen))
         batch = (gaussian_batch if form else make_batch)(agent, 0)
         agent.update(batch, Clock(), make_generator(0, "noise"))
         ends.append([weights(getattr(agent, part)) for part in ("model", "actor", "critic")])
