@@ -1,4 +1,7 @@
-"""The networks of soft actor-critic: an encoder, an ensemble of critics and a policy, in torch and in numpy."""
+"""The networks of soft actor-critic: an encoder, an ensemble of critics and an actor, for two kinds of actions.
+
+:mod:`.numpy_soft_actor_critic` has the same networks in numpy.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,18 @@ from torch import Tensor, nn
 
 from reverie.agents.recurrent_replay import make_trunk
 from reverie.core import registry
-from reverie.core.specs import Specs
-from reverie.core.types import Array, Row
+from reverie.core.specs import ActionSpec, Specs
+from reverie.core.types import Array, random_array
 from reverie.nets.distributions import Categorical, SquashedGaussian
 from reverie.nets.encoders import VectorInput, choose_network_kind
 from reverie.nets.ensemble import EnsembleMLP
 from reverie.nets.layers import initialise, make_mlp
-from reverie.nets.numpy.mlp import NumpyEnsemble, NumpyInput, NumpyLayer, NumpyMLP, is_plain, make_numpy_layers
 
 LOG_STD = (-20.0, 2.0)
 
 
 class Encoder(nn.Module):
-    """The config's network; without one vectors stay as they are, images meet convolutions and a normalised layer."""
+    """The config's network. Without one, vectors stay as they are, and images get convolutions and a layer norm."""
 
     def __init__(self, config: Any, specs: Specs) -> None:
         super().__init__()
@@ -41,74 +43,119 @@ class Encoder(nn.Module):
             self.width = config.image_features
         self.is_plain = isinstance(self.network, VectorInput)
 
-    def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
-        return self.network(observation)
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        return self.network(obs)
 
 
 class Critics(nn.Module):
     """Encoder and ensemble: values (num_critics, B) of continuous actions, (num_critics, B, A) of discrete ones."""
 
-    def __init__(self, config: Any, specs: Specs) -> None:
+    def __init__(self, config: Any, specs: Specs, actions: Actions) -> None:
         super().__init__()
         self.encoder = Encoder(config, specs)
-        discrete = specs.action.kind == "discrete"
-        inputs = self.encoder.width + (0 if discrete else specs.action.size)
-        outputs = specs.action.size if discrete else 1
-        self.ensemble = EnsembleMLP(config.num_critics, inputs, config.units, outputs, config.activation, config.norm)
+        inputs = self.encoder.width + actions.critic_inputs
+        self.ensemble = EnsembleMLP(
+            config.num_critics, inputs, config.units, actions.critic_outputs, config.activation, config.norm
+        )
         if config.initialiser is not None:
             self.ensemble.initialise(config.initialiser)
 
-    def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
-        if action is None:
+    def forward(self, features: Tensor, actions: Tensor | None = None) -> Tensor:
+        if actions is None:
             return self.ensemble(features)
-        return self.ensemble(torch.cat([features, action], 1)).squeeze(-1)
+        return self.ensemble(torch.cat([features, actions], 1)).squeeze(-1)
 
 
 class Actor(nn.Module):
-    """The policy over features."""
+    """The policy, from features."""
 
-    def __init__(self, config: Any, specs: Specs, inputs: int) -> None:
+    def __init__(self, config: Any, features: int, actions: Actions) -> None:
         super().__init__()
-        self.discrete = specs.action.kind == "discrete"
-        self.layers = make_mlp(inputs, config.units, config.activation, config.norm)
+        self.make_policy = actions.make_policy
+        self.layers = make_mlp(features, config.units, config.activation, config.norm)
         if config.initialiser is not None:
             initialise(self.layers, config.initialiser)
-        self.output = nn.Linear(config.units[-1], specs.action.size * (1 if self.discrete else 2))
+        self.output = nn.Linear(config.units[-1], actions.actor_outputs)
 
-    def forward(self, features: Tensor) -> Categorical | SquashedGaussian:
-        output = self.output(self.layers(features))
-        if self.discrete:
-            return Categorical(output)
-        mean, log_std = output.chunk(2, -1)
+    def forward(self, features: Tensor) -> Any:
+        return self.make_policy(self.output(self.layers(features)))
+
+
+# ---------------------------------------------------------------- continuous and discrete actions
+
+
+class ContinuousActions:
+    """Squashed Gaussian policies. A sampled action stands for the expectation over actions."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.actor_outputs, self.critic_inputs, self.critic_outputs = 2 * size, size, 1
+
+    def sample_noise(self, rng: np.random.Generator, count: int) -> Array:  # (B, A)
+        return random_array(rng, count, self.size)
+
+    @staticmethod
+    def make_policy(outputs: Tensor) -> SquashedGaussian:
+        mean, log_std = outputs.chunk(2, -1)
         return SquashedGaussian(mean, log_std.clamp(*LOG_STD))
 
+    def q_taken(self, critics: Critics, features: Tensor, actions: Tensor) -> Tensor:
+        """Values (num_critics, B) of actions (B, A)."""
+        return critics(features, actions)
 
-class NumpyNetworks:
-    """Policy and critics in numpy, for vector observations and continuous actions."""
+    def soft_value(
+        self, policy: SquashedGaussian, critics: Critics, features: Tensor, temperature: Tensor, noise: Tensor
+    ) -> Tensor:
+        """Values (B) of states: the lowest critic's, with entropy. Haarnoja et al. 2018, Eq. 3."""
+        actions, log_probs = policy.sample_with_log_prob(noise)
+        return critics(features, actions).amin(0) - temperature * log_probs
 
-    def __init__(self, actor: Actor, critics: Critics, targets: Critics) -> None:
-        self.inputs = NumpyInput(critics.encoder.network)
-        self.actor = NumpyMLP([*make_numpy_layers(actor.layers), NumpyLayer(actor.output)])
-        self.critics, self.targets = NumpyEnsemble(critics.ensemble), NumpyEnsemble(targets.ensemble)
-
-    def choose(self, now: Row, noise: Array | None) -> Array:
-        mean, log_std = np.split(self.actor(self.inputs(now)), 2, axis=1)
-        return np.tanh(mean if noise is None else mean + np.exp(np.clip(log_std, *LOG_STD)) * noise)
-
-    def target_values(self, x: Array, action: Array) -> Array:
-        return self.targets(np.concatenate([x, action], axis=1))[..., 0]
-
-    def least_value(self, x: Array, action: Array, scale: Array) -> tuple[Array, Array]:
-        """The smallest of the critics' values (B,), and its derivative by the action (B, A) times ``scale`` (B,)."""
-        kept = self.critics.forward(np.concatenate([x, action], axis=1))
-        values = kept[-1][..., 0]
-        smallest, rows = values.argmin(0), np.arange(len(x))
-        gradient = np.zeros_like(kept[-1])
-        gradient[smallest, rows, 0] = scale
-        return values[smallest, rows], self.critics.input_gradient(gradient, kept, begin=x.shape[1])
+    def soft_loss(
+        self, policy: SquashedGaussian, critics: Critics, features: Tensor, temperature: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Policy losses (B) and entropies (B). Haarnoja et al. 2018, Eq. 9."""
+        actions, log_probs = policy.sample_with_log_prob(noise)  # Eq. 8
+        return temperature * log_probs - critics(features, actions).amin(0), -log_probs
 
 
-def has_numpy_form(actor: Actor, critics: Critics) -> bool:
-    """Whether :class:`NumpyNetworks` can stand in for these."""
-    layers = (actor.layers, critics.ensemble.layers)
-    return not actor.discrete and critics.encoder.is_plain and all(map(is_plain, layers))
+class DiscreteActions:
+    """Categorical policies. Expectations are sums over all actions, so these methods ignore the noise."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.actor_outputs, self.critic_inputs, self.critic_outputs = size, 0, size
+
+    def sample_noise(self, rng: np.random.Generator, count: int) -> Array:  # (B, A)
+        return rng.random((count, self.size), dtype=np.float32)
+
+    @staticmethod
+    def make_policy(outputs: Tensor) -> Categorical:
+        return Categorical(outputs)
+
+    def q_taken(self, critics: Critics, features: Tensor, actions: Tensor) -> Tensor:
+        """Values (num_critics, B) of actions (B, 1)."""
+        q_values = critics(features)
+        return q_values.gather(-1, actions.expand(len(q_values), -1, -1)).squeeze(-1)
+
+    def soft_value(
+        self, policy: Categorical, critics: Critics, features: Tensor, temperature: Tensor, noise: Tensor
+    ) -> Tensor:
+        """Values (B) of states: the lowest critic's, with entropy. Christodoulou 2019, Eq. 10."""
+        q_values = critics(features).amin(0)
+        return (policy.log_probs.exp() * (q_values - temperature * policy.log_probs)).sum(-1)
+
+    def soft_loss(
+        self, policy: Categorical, critics: Critics, features: Tensor, temperature: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Policy losses (B) and entropies (B). Christodoulou 2019, Eq. 12."""
+        q_values = critics(features).amin(0).detach()
+        probs, entropies = policy.log_probs.exp(), policy.entropy()
+        return (probs * (temperature * policy.log_probs - q_values)).sum(-1), entropies
+
+
+Actions = ContinuousActions | DiscreteActions
+
+
+def make_actions(action: ActionSpec) -> Actions:
+    """The form of SAC for an env's actions."""
+    return DiscreteActions(action.size) if action.kind == "discrete" else ContinuousActions(action.size)

@@ -1,7 +1,7 @@
-"""Last layers of value-based agents: one value per action, or a whole distribution of returns per action.
+"""Heads of Q-networks: one value per action, or a distribution of returns per action.
 
-Each head maps features to ``(B, A, K)``, says what the values ``(B, A)`` are, and has the loss that fits it. So double,
-dueling, noisy, categorical and quantile learning combine freely and DQN itself knows none of them.
+A head maps features to outputs (B, A, K). It computes the values (B, A) from them, and the loss. So double, dueling,
+noisy, categorical and quantile learning combine freely, and DQN need not know which head it has.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class NoisyLinear(nn.Module):
         self.register_buffer("input_noise", torch.zeros(inputs))
         self.register_buffer("output_noise", torch.zeros(outputs))
 
-    def draw(self, rng: np.random.Generator | None) -> None:
-        """New noise; without a generator, none."""
+    def sample_noise(self, rng: np.random.Generator | None) -> None:
+        """New noise, or none without a generator."""
         for noise in (self.input_noise, self.output_noise):
             if rng is None:
                 noise.zero_()
             else:
-                drawn = torch.as_tensor(rng.standard_normal(len(noise), dtype=np.float32))
-                noise.copy_(drawn.sign() * drawn.abs().sqrt())
+                sample = torch.as_tensor(rng.standard_normal(len(noise), dtype=np.float32))
+                noise.copy_(sample.sign() * sample.abs().sqrt())  # sgn(x) sqrt(|x|)
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.mean.weight + self.weight_scale * torch.outer(self.output_noise, self.input_noise)
@@ -44,14 +44,14 @@ class NoisyLinear(nn.Module):
 
 
 class HeadConfig(ComponentConfig):
-    """What all heads have."""
+    """Settings of all heads."""
 
     hidden_units: int = Field(0, ge=0)
-    """Width of a hidden layer in each stream of the head, as in the papers on dueling and Rainbow (512); 0: none."""
+    """Width of a hidden layer in each stream of the head; 0: none. The papers on dueling and Rainbow have 512."""
 
 
 class QHead(nn.Module):
-    """Base of the heads: features to (B, actions, atoms), optionally as value plus advantage."""
+    """Features to outputs (B, actions, atoms), optionally as value plus advantage."""
 
     def __init__(self, config: HeadConfig, features: int, actions: int, atoms: int, dueling: bool, noisy: bool) -> None:
         super().__init__()
@@ -66,8 +66,8 @@ class QHead(nn.Module):
         # Wang et al. 2016, Eq. 9
         return self.value(features).unsqueeze(1) + advantage - advantage.mean(1, keepdim=True)
 
-    def surprise(self, losses: Tensor) -> Tensor:
-        """What a buffer should take as priority of samples with these losses."""
+    def td_errors(self, losses: Tensor) -> Tensor:
+        """Absolute TD errors from losses, for priorities. Distributional heads use the losses themselves."""
         return losses
 
 
@@ -80,7 +80,7 @@ def make_stream(features: int, hidden: int, outputs: int, noisy: bool) -> nn.Mod
 
 
 class ScalarHead(QHead):
-    """The expected return, with Huber's loss: Mnih et al. 2015."""
+    """The expected return, with the Huber loss: Mnih et al. 2015."""
 
     class Config(HeadConfig):
         kind: str = "scalar"
@@ -91,13 +91,13 @@ class ScalarHead(QHead):
     def values(self, output: Tensor) -> Tensor:
         return output.squeeze(-1)
 
-    def loss(self, chosen: Tensor, then: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
-        """Per sample, for the chosen actions' outputs (B, K) now and then."""
-        target = reward + discount * then.squeeze(-1)
-        return F.smooth_l1_loss(chosen.squeeze(-1), target, reduction="none")
+    def loss(self, q_taken: Tensor, next_q: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
+        """Per sample, from the outputs (B, K) of the actions taken and of the next actions."""
+        targets = rewards + discounts * next_q.squeeze(-1)
+        return F.smooth_l1_loss(q_taken.squeeze(-1), targets, reduction="none")
 
-    def surprise(self, losses: Tensor) -> Tensor:
-        """The size of the error behind Huber's loss, as in Schaul et al. 2016."""
+    def td_errors(self, losses: Tensor) -> Tensor:
+        """Inverts the Huber loss. Schaul et al. 2016 take the TD error as priority."""
         return torch.where(losses < 0.5, (2 * losses).sqrt(), losses + 0.5)
 
 
@@ -107,11 +107,11 @@ class CategoricalHead(QHead):
     class Config(HeadConfig):
         kind: str = "categorical"
         atoms: int = Field(51, ge=2)
-        """How many returns are told apart."""
+        """Number of returns with a probability."""
         low: float = -10.0
-        """The smallest of them."""
+        """The lowest of these returns."""
         high: float = 10.0
-        """The largest of them."""
+        """The highest of these returns."""
 
         @model_validator(mode="after")
         def _ordered(self) -> CategoricalHead.Config:
@@ -126,9 +126,9 @@ class CategoricalHead(QHead):
     def values(self, output: Tensor) -> Tensor:
         return output.softmax(-1) @ self.support
 
-    def loss(self, chosen: Tensor, then: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
-        target = project_categorical(then.softmax(-1), reward, discount, self.support)
-        return -(target * chosen.log_softmax(-1)).sum(-1)
+    def loss(self, q_taken: Tensor, next_q: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
+        targets = project_categorical(next_q.softmax(-1), rewards, discounts, self.support)  # Eq. 7
+        return -(targets * q_taken.log_softmax(-1)).sum(-1)
 
 
 class QuantileHead(QHead):
@@ -137,7 +137,7 @@ class QuantileHead(QHead):
     class Config(HeadConfig):
         kind: str = "quantile"
         quantiles: int = Field(200, ge=1)
-        """How many quantiles are learnt; 200 in the paper."""
+        """Number of quantiles. The paper has 200."""
 
     def __init__(self, config: Config, features: int, actions: int, dueling: bool, noisy: bool) -> None:
         super().__init__(config, features, actions, config.quantiles, dueling, noisy)
@@ -145,5 +145,5 @@ class QuantileHead(QHead):
     def values(self, output: Tensor) -> Tensor:
         return output.mean(-1)
 
-    def loss(self, chosen: Tensor, then: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
-        return quantile_huber_loss(chosen, reward.unsqueeze(-1) + discount.unsqueeze(-1) * then)
+    def loss(self, q_taken: Tensor, next_q: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
+        return quantile_huber_loss(q_taken, rewards.unsqueeze(-1) + discounts.unsqueeze(-1) * next_q)  # Eq. 10

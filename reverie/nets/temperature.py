@@ -1,4 +1,4 @@
-"""How much entropy is worth: the weight that keeps a policy open, fixed or learned."""
+"""The weight of the entropy in SAC: fixed, or learned so that the policy keeps a target entropy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reverie.core.specs import Specs
 
 
 class FixedTemperature(nn.Module):
-    """A weight of the entropy that stays."""
+    """A constant."""
 
     class Config(ComponentConfig):
         kind: str = "fixed"
@@ -31,36 +31,41 @@ class FixedTemperature(nn.Module):
         return torch.zeros_like(entropy)
 
     def set_gradient(self, entropy: float) -> None:
-        """There is nothing to learn."""
+        """Nothing is learned."""
 
 
 class LearnedTemperature(nn.Module):
-    """A weight that keeps the policy's entropy at a target."""
+    """Rises while the policy's entropy is below the target, falls while it is above."""
 
     class Config(ComponentConfig):
         kind: str = "learned"
         initial: float = Field(1.0, gt=0)
         """Weight of the entropy at the start."""
         target_entropy: float | None = None
-        """Entropy to hold; empty: minus the number of action dimensions, or ``target_share`` for discrete actions."""
+        """Entropy of the policy to aim for. Empty: minus the number of action dimensions, or for discrete actions the
+        fraction ``target_share`` of the maximum."""
         target_share: float = Field(0.7, ge=0, le=1)
-        """Share of the greatest entropy to hold with discrete actions. Near 1 a policy that prefers anything is out of
-        reach, and the temperature grows without end."""
+        """Target entropy for discrete actions, as a fraction of the maximum. Near 1 it is out of reach for any policy
+        that prefers some actions, and the temperature grows without bound."""
 
     def __init__(self, config: Config, specs: Specs) -> None:
         super().__init__()
         self.log_value = nn.Parameter(torch.tensor(math.log(config.initial)))
-        size, share = specs.action.size, config.target_share
-        usual = share * math.log(size) if specs.action.kind == "discrete" else -float(size)
-        self.target = usual if config.target_entropy is None else config.target_entropy
+        size = specs.action.size
+        default = config.target_share * math.log(size) if specs.action.kind == "discrete" else -float(size)
+        self.target = default if config.target_entropy is None else config.target_entropy
 
     def forward(self) -> Tensor:
         return self.log_value.detach().exp()
 
     def loss(self, entropy: Tensor) -> Tensor:
+        """Per sample. Haarnoja et al. 2018, Eq. 18, with the logarithm of the temperature in place of itself."""
         return self.log_value * (entropy.detach() - self.target)
 
     def set_gradient(self, entropy: float) -> None:
-        """The derivative of the mean loss, written out."""
+        """Write the gradient of the mean loss, for the numpy engine."""
         assert self.log_value.grad is not None
         self.log_value.grad.fill_(entropy - self.target)
+
+
+Temperature = FixedTemperature | LearnedTemperature

@@ -159,7 +159,7 @@ def test_the_policy_and_the_critics_of_sac_take_a_norm_and_initial_weights(actio
         check_initial([member.detach().numpy() for member in members], how)
         last = (agent.actor.output.weight, agent.critics.ensemble.layers[-1].weight)
         outputs += [float(weight.detach().abs().max()) for weight in last]
-        assert (agent.numpy is not None) == (norm == "none" and action is BOX)
+        assert (agent.numpy_engine is not None) == (norm == "none" and action is BOX)
         learning = [*agent.actor.named_parameters(), *agent.critics.named_parameters()]
         before = [weight.detach().clone() for _, weight in learning]
         agent.update(rows_for("sac", specs, 0), Clock(), make_generator("update"))

@@ -232,13 +232,13 @@ def test_priorities_are_those_of_windows(form: str) -> None:
     assert update.write_back.ids.tolist() == batch["id"][:, 0].tolist()
     assert update.write_back.columns["priority"].shape == (5,)
     assert (update.write_back.columns["priority"] > 0).all()
-    steps = agent.replay.steps(batch, 0.9, 1)
-    surprise = np.where(steps.weight > 0, 1.0, 100.0)
-    first = np.flatnonzero(steps.weight[0])[0]
-    surprise[0, first] = 10
-    count = (steps.weight[0] > 0).sum()
+    transitions = agent.replay.transitions(batch, 0.9, 1)
+    td_errors = np.where(transitions.weights > 0, 1.0, 100.0)
+    first = np.flatnonzero(transitions.weights[0])[0]
+    td_errors[0, first] = 10
+    count = (transitions.weights[0] > 0).sum()
     expected = [0.9 * 10 + 0.1 * (count + 9) / count, 1, 1, 1, 1]
-    np.testing.assert_allclose(agent.replay.priority(steps, surprise.ravel()), expected)
+    np.testing.assert_allclose(agent.replay.priority(transitions, td_errors.ravel()), expected)
     assert not np.array_equal(weights_after(make_agent(form), batch), plain)
 
 

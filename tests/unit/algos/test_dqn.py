@@ -1,4 +1,4 @@
-"""DQN: targets by hand on a linear network, every head and space, and what acting and learning promise."""
+"""DQN: targets by hand on a linear network, every head and space, and what acting and learning must keep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reverie.core.reads import Transitions
 from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
-from reverie.functional.steps import n_step_transitions
+from reverie.functional.transition_batch import n_step_transitions
 from reverie.store.trees import read_tree, write_tree
 from tests.unit.algos.batches import (
     DISCRETE,
@@ -55,8 +55,8 @@ def make_linear(**values: Any) -> DQN:
     return dqn
 
 
-def make_stretch(states: list[list[float]], rewards: list[float], **flags: int) -> Row:
-    """One sample whose first action is 1; a flag names the column where it stands."""
+def make_sample(states: list[list[float]], rewards: list[float], **flags: int) -> Row:
+    """One sample whose actions are all 1. Flags name the column that has them."""
     length = len(states)
     batch = {
         "obs": np.array([states], np.float32),
@@ -70,34 +70,31 @@ def make_stretch(states: list[list[float]], rewards: list[float], **flags: int) 
 
 
 def target_of(dqn: DQN, batch: Row) -> float:
-    """What the chosen action's value is drawn to: by torch, seen where the head computes its loss, and by numpy."""
-    assert dqn.numpy is not None
-    steps = n_step_transitions(batch, dqn.config.gamma)
-    by_numpy = steps.reward + steps.discount * dqn.numpy.following(steps.reached, dqn.config.double)
-    dqn.numpy = None
-    seen: list[torch.Tensor] = []
-    loss = dqn.online.head.loss
-
-    def spy(chosen: torch.Tensor, then: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor) -> torch.Tensor:
-        assert chosen.tolist() == [[2.0]]  # left, action 1
-        seen.append(reward + discount * then[:, 0])
-        return loss(chosen, then, reward, discount)
-
-    dqn.online.head.loss = spy
-    dqn.update(batch, Clock(), make_generator("update"))
-    assert float(seen[0]) == by_numpy[0]
-    return float(seen[0])
+    """The target of the action taken, which both engines agree on."""
+    assert dqn.numpy_engine is not None
+    transitions = n_step_transitions(batch, dqn.config.gamma)
+    next_q = dqn.numpy_engine.next_q(transitions.next_obs, dqn.config.double)
+    by_numpy = transitions.rewards + transitions.discounts * next_q
+    (microbatch,) = dqn.make_microbatches(transitions)
+    by_torch = microbatch.rewards + microbatch.discounts * dqn.next_q(microbatch)[:, 0]
+    assert float(by_torch) == by_numpy[0]
+    error = abs(2 - by_numpy[0])  # the value of left, action 1, is 2
+    loss = pytest.approx(0.5 * error**2 if error < 1 else error - 0.5)
+    assert float(dqn.loss(microbatch).aux["losses"].detach()) == loss
+    step = dqn.numpy_engine.gradient_step(transitions, dqn.config, 0.0, make_generator("update"))
+    assert float(step.aux["losses"]) == loss
+    return float(by_torch)
 
 
 def test_one_step_target() -> None:
-    batch = make_stretch([LEFT, RIGHT], [0.5])
+    batch = make_sample([LEFT, RIGHT], [0.5])
     assert target_of(make_linear(), batch) == 0.5 + 0.5 * 9
     assert target_of(make_linear(double=True), batch) == 0.5 + 0.5 * 1  # the online network would take action 0
 
 
 def test_only_a_terminal_state_ends_the_value() -> None:
-    assert target_of(make_linear(), make_stretch([LEFT, RIGHT], [0.5], terminated=1)) == 0.5
-    assert target_of(make_linear(), make_stretch([LEFT, RIGHT], [0.5], truncated=1)) == 0.5 + 0.5 * 9
+    assert target_of(make_linear(), make_sample([LEFT, RIGHT], [0.5], terminated=1)) == 0.5
+    assert target_of(make_linear(), make_sample([LEFT, RIGHT], [0.5], truncated=1)) == 0.5 + 0.5 * 9
 
 
 @pytest.mark.parametrize(
@@ -110,20 +107,20 @@ def test_only_a_terminal_state_ends_the_value() -> None:
     ],
 )
 def test_n_step_target(flags: dict[str, int], expected: float) -> None:
-    batch = make_stretch([LEFT, LEFT, RIGHT, LEFT], [1, 2, 4], **flags)
+    batch = make_sample([LEFT, LEFT, RIGHT, LEFT], [1, 2, 4], **flags)
     assert target_of(make_linear(n_step=3), batch) == expected
 
 
 def test_n_step_target_with_padding() -> None:
     """Where the buffer has fewer steps than asked for it marks the rest as not valid."""
-    batch = make_stretch([LEFT, LEFT, RIGHT, LEFT], [1, 2, 4])
+    batch = make_sample([LEFT, LEFT, RIGHT, LEFT], [1, 2, 4])
     batch["valid"] = np.array([[True, True, True, False]])
     assert target_of(make_linear(n_step=3), batch) == 1 + 0.5 * 2 + 0.25 * 9
 
 
 def test_the_loss_moves_the_value_to_its_target() -> None:
     dqn = make_linear(learning_rate=0.05, target_rate=0.005, target_every=10**6)
-    batch = make_stretch([LEFT, RIGHT], [0.5])
+    batch = make_sample([LEFT, RIGHT], [0.5])
     for updates in range(200):
         metrics = dqn.update(batch, Clock(updates=updates), make_generator("update")).metrics
     assert float(metrics["value"]) == pytest.approx(5, abs=0.05)
@@ -162,15 +159,15 @@ def test_importance_weighs_the_losses_and_priorities_go_back() -> None:
     assert update.write_back is not None
     assert update.write_back.ids.tolist() == [0, 2, 4, 6]
     priority = update.write_back.columns["priority"]
-    expected = weighted.online.head.surprise(torch.as_tensor(single_update.metrics["loss"]))
-    assert priority[2] == pytest.approx(float(expected), rel=1e-5)  # not weighted themselves
+    expected = weighted.online.head.td_errors(torch.as_tensor(single_update.metrics["loss"]))
+    assert priority[2] == pytest.approx(float(expected), rel=1e-5)  # importance weights do not change priorities
     assert len(np.unique(priority)) == 4
 
 
 # ---------------------------------------------------------------- the target network
 
 
-def test_the_target_is_copied_every_so_often() -> None:
+def test_the_target_network_is_copied_after_target_every_updates() -> None:
     dqn = make_dqn(target_every=3, target_rate=1.0)
     start = dqn.target_flat.clone()
     for updates in range(3):
@@ -180,13 +177,13 @@ def test_the_target_is_copied_every_so_often() -> None:
     assert not torch.equal(dqn.target_flat, start)
 
 
-def test_the_target_follows_softly() -> None:
+def test_the_target_network_moves_by_the_target_rate() -> None:
     dqn = make_dqn(target_rate=0.25, learning_rate=0.1)
     start = dqn.target_flat.clone()
     dqn.update(random_rows(SPECS, 8, 2), Clock(), make_generator("u"))
     torch.testing.assert_close(dqn.target_flat, start + 0.25 * (parameters(dqn) - start))
     weights = torch.cat([parameter.flatten() for parameter in dqn.target.parameters()])
-    assert torch.equal(weights, dqn.target_flat)  # the network really sees the moved numbers
+    assert torch.equal(weights, dqn.target_flat)  # the flat vector holds the network's own weights
 
 
 def test_the_target_network_has_no_gradient() -> None:
@@ -259,7 +256,7 @@ def test_a_phase_may_change_what_is_read() -> None:
     assert dqn.reads == {"update": Transitions(7, 3)}
 
 
-def test_schedules_follow_the_clock() -> None:
+def test_schedules_read_the_clock() -> None:
     dqn = make_dqn(learning_rate={"start": 1e-2, "end": 0.0, "from": 0, "to": 100})
     before = parameters(dqn)
     dqn.update(random_rows(SPECS, 4, 2), Clock(env_steps=100), make_generator("u"))
@@ -268,7 +265,7 @@ def test_schedules_follow_the_clock() -> None:
     assert not torch.equal(parameters(dqn), before)
 
 
-def test_long_gradients_are_shortened() -> None:
+def test_long_gradients_are_clipped() -> None:
     batch = random_rows(SPECS, 8, 2)
     batch["reward"] *= 100
     plain = {"learning_rate": 1e3, "optimizer": {"kind": "adam", "epsilon": 1e3}}  # steps as long as gradients
@@ -282,7 +279,7 @@ def test_long_gradients_are_shortened() -> None:
 
 
 @pytest.mark.parametrize("values", [{}, RAINBOW])
-def test_trunk_and_head_tell_how_strongly_they_are_pulled(values: dict[str, Any]) -> None:
+def test_gradient_norms_of_trunk_and_head_are_metrics(values: dict[str, Any]) -> None:
     dqn = make_dqn(max_grad_norm=0.01, **values)
     batch = random_rows(SPECS, 8, dqn.config.n_step + 1)
     first, second = (dqn.update(batch, Clock(), make_generator("u")).metrics for _ in range(2))
@@ -290,10 +287,10 @@ def test_trunk_and_head_tell_how_strongly_they_are_pulled(values: dict[str, Any]
     assert trunk > 0
     assert head > 0
     assert np.hypot(trunk, head) == pytest.approx(both, rel=1e-4)
-    assert not any(name.startswith("grad_norm_") for name in second)  # a look at each update would be too dear
+    assert not any(name.startswith("grad_norm_") for name in second)  # measured every NORMS_EVERY updates
 
 
-def test_a_trunk_without_weights_tells_nothing() -> None:
+def test_a_trunk_without_weights_has_no_gradient_norm() -> None:
     dqn = make_dqn(network={"kind": "mlp", "units": ()})
     metrics = dqn.update(random_rows(SPECS, 8, 2), Clock(), make_generator("u")).metrics
     assert "grad_norm_head" in metrics
@@ -314,7 +311,7 @@ def test_state_continues_exactly(values: dict[str, Any], tmp_path: Any) -> None:
     assert torch.equal(one.target_flat, two.target_flat)
 
 
-def test_a_policy_acts_alike_elsewhere() -> None:
+def test_a_loaded_policy_acts_the_same() -> None:
     one, two = make_dqn(noisy=True), make_dqn(noisy=True)
     one.update(random_rows(SPECS, 8, 2), Clock(), make_generator("u"))
     two.load_policy_state(one.policy_state())

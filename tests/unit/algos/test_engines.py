@@ -60,13 +60,12 @@ def make(case: str, engine: str) -> Any:
 
 
 def is_by_numpy(agent: Any) -> bool:
-    return (agent.model.numpy if isinstance(agent, PPO) else agent.numpy) is not None
+    return (agent.model.numpy if isinstance(agent, PPO) else agent.numpy_engine) is not None
 
 
 def weights(agent: Any) -> list[torch.Tensor]:
     optimizers = [agent.critic_optimizer, agent.actor_optimizer] if isinstance(agent, SAC) else [agent.optimizer]
-    targets = {SAC: "targets_flat", DQN: "target_flat"}.get(type(agent))
-    extra = [getattr(agent, targets)] if targets else []
+    extra = [agent.target_flat] if isinstance(agent, SAC | DQN) else []
     return [optimizer.flat.detach() for optimizer in optimizers] + extra
 
 
@@ -126,5 +125,5 @@ def test_what_numpy_cannot_do_is_left_to_torch() -> None:
     heads = ({"kind": "quantile"}, {"kind": "scalar", "hidden_units": 8})
     for values in ({"dueling": True}, {"noisy": True}, *({"head": head} for head in heads)):
         learner = DQN(DQN.Config.model_validate({"network": MLP, **values}), specs, make_generator("weights"))
-        assert learner.numpy is None
-    assert SAC(SAC.Config(), specs, make_generator("weights")).numpy is None  # discrete actions
+        assert learner.numpy_engine is None
+    assert SAC(SAC.Config(), specs, make_generator("weights")).numpy_engine is None  # discrete actions

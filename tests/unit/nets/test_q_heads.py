@@ -1,4 +1,4 @@
-"""Last layers of value-based agents: each form by hand."""
+"""Heads of Q-networks by hand."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def make_head(kind: type[QHead], dueling: bool = False, noisy: bool = False, **s
 def test_without_noise_it_is_a_linear_layer() -> None:
     layer, x = NoisyLinear(4, 3), torch.randn(5, 4)
     assert torch.equal(layer(x), layer.mean(x))
-    layer.draw(make_generator("noise"))
+    layer.sample_noise(make_generator("noise"))
     assert not torch.equal(layer(x), layer.mean(x))
-    layer.draw(None)
+    layer.sample_noise(None)
     assert torch.equal(layer(x), layer.mean(x))
 
 
 def test_noise_is_factorised() -> None:
     layer, x = NoisyLinear(4, 3, initial_noise=0.6), torch.randn(5, 4)
-    layer.draw(make_generator("noise"))
+    layer.sample_noise(make_generator("noise"))
     rng = make_generator("noise")
     drawn = [rng.standard_normal(size, dtype=np.float32) for size in (4, 3)]
     inputs, outputs = (np.sign(e) * np.sqrt(np.abs(e)) for e in drawn)  # f(x) = sgn(x) sqrt(|x|)
@@ -48,11 +48,11 @@ def test_noise_is_factorised() -> None:
     np.testing.assert_allclose(layer(x).detach().numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_stream_decides_the_noise() -> None:
+def test_the_generator_decides_the_noise() -> None:
     layer, x, rng = NoisyLinear(4, 3), torch.randn(2, 4), make_generator("a")
     outputs = []
     for generator in (rng, rng, make_generator("a")):
-        layer.draw(generator)
+        layer.sample_noise(generator)
         outputs.append(layer(x))
     assert not torch.equal(outputs[0], outputs[1])
     assert torch.equal(outputs[0], outputs[2])
@@ -60,7 +60,7 @@ def test_the_stream_decides_the_noise() -> None:
 
 def test_the_size_of_the_noise_is_learnt() -> None:
     layer = NoisyLinear(4, 3)
-    layer.draw(make_generator("noise"))
+    layer.sample_noise(make_generator("noise"))
     layer(torch.ones(1, 4)).sum().backward()
     for scale in (layer.weight_scale, layer.bias_scale):
         assert scale.grad is not None
@@ -126,30 +126,30 @@ def test_all_forms_combine(kind: type[QHead], dueling: bool, noisy: bool, hidden
 
 def test_scalar_loss_by_hand() -> None:
     head = make_head(ScalarHead)
-    chosen, then = torch.tensor([[1.0], [1.0]]), torch.tensor([[2.0], [9.0]])
-    reward, discount = torch.tensor([0.5, 3.0]), torch.tensor([0.5, 0.0])
-    # 0.5 + 0.5 * 2 = 1.5: 0.5 * 0.5^2; nothing follows the second: 3, Huber 2 - 0.5
-    assert head.loss(chosen, then, reward, discount).tolist() == [0.125, 1.5]  # type: ignore[operator]
+    q_taken, next_q = torch.tensor([[1.0], [1.0]]), torch.tensor([[2.0], [9.0]])
+    rewards, discounts = torch.tensor([0.5, 3.0]), torch.tensor([0.5, 0.0])
+    # Target 0.5 + 0.5 * 2 = 1.5, loss 0.5 * 0.5^2. The second transition is terminal: target 3, loss 2 - 0.5.
+    assert head.loss(q_taken, next_q, rewards, discounts).tolist() == [0.125, 1.5]  # type: ignore[operator]
 
 
-def test_surprise_is_the_error_behind_the_scalar_loss_and_the_loss_of_others() -> None:
+def test_td_errors_invert_the_scalar_loss_and_are_the_losses_of_other_heads() -> None:
     errors = torch.tensor([0.0, 0.3, 1.0, 2.5])
     head = make_head(ScalarHead)
     losses = head.loss(torch.zeros(4, 1), torch.zeros(4, 1), errors, torch.zeros(4))  # type: ignore[operator]
-    torch.testing.assert_close(head.surprise(losses), errors)
-    assert torch.equal(make_head(QuantileHead).surprise(losses), losses)
+    torch.testing.assert_close(head.td_errors(losses), errors)
+    assert torch.equal(make_head(QuantileHead).td_errors(losses), losses)
 
 
 def test_categorical_values_and_loss_by_hand() -> None:
     head = make_head(CategoricalHead, atoms=3, low=-1, high=1)
     logits = torch.tensor([[0.5, 0.25, 0.25]]).log()
     assert float(head.values(logits)) == pytest.approx(-0.25)  # type: ignore[operator]
-    # Then: all at 1. Half of it and 0.25 make 0.75: a quarter at 0, three quarters at 1.
-    sure = torch.tensor([[0.0, 0.0, 100.0]])
-    loss = head.loss(logits, sure, torch.tensor([0.25]), torch.tensor([0.5]))  # type: ignore[operator]
+    # Next return 1, so the target is 0.25 + 0.5 * 1 = 0.75: a quarter of the mass at 0, three quarters at 1.
+    certain = torch.tensor([[0.0, 0.0, 100.0]])
+    loss = head.loss(logits, certain, torch.tensor([0.25]), torch.tensor([0.5]))  # type: ignore[operator]
     assert loss.tolist() == [pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.25)))]
     # Terminal, with reward -1: the loss is that of the first atom alone.
-    loss = head.loss(logits, sure, torch.tensor([-1.0]), torch.tensor([0.0]))  # type: ignore[operator]
+    loss = head.loss(logits, certain, torch.tensor([-1.0]), torch.tensor([0.0]))  # type: ignore[operator]
     assert loss.tolist() == [pytest.approx(-math.log(0.5))]
 
 
@@ -165,24 +165,24 @@ def test_there_are_as_many_quantiles_and_atoms_as_in_the_papers() -> None:
 
 def test_quantile_values_and_loss_by_hand() -> None:
     head = make_head(QuantileHead, quantiles=2)
-    chosen, then = torch.tensor([[0.0, 2.0]]), torch.tensor([[0.0, 6.0]])
-    assert float(head.values(chosen)) == 1.0  # type: ignore[operator]
+    q_taken, next_q = torch.tensor([[0.0, 2.0]]), torch.tensor([[0.0, 6.0]])
+    assert float(head.values(q_taken)) == 1.0  # type: ignore[operator]
     # Targets 1 + 0.5 * (0, 6) = (1, 4): the numbers of the loss's own test.
-    loss = head.loss(chosen, then, torch.tensor([1.0]), torch.tensor([0.5]))  # type: ignore[operator]
+    loss = head.loss(q_taken, next_q, torch.tensor([1.0]), torch.tensor([0.5]))  # type: ignore[operator]
     assert loss.tolist() == [pytest.approx(1.125)]
 
 
 @pytest.mark.parametrize("kind", [ScalarHead, CategoricalHead, QuantileHead])
-def test_every_loss_leads_to_the_target(kind: type[QHead]) -> None:
-    """Values move to reward + discount * what follows: 1 + 0.5 * 2."""
+def test_every_loss_moves_values_to_their_target(kind: type[QHead]) -> None:
+    """The target is 1 + 0.5 * 2."""
     head = make_head(kind, **({"low": -4, "high": 4, "atoms": 33} if kind is CategoricalHead else {}))
-    then = torch.full((1, head.shape[1]), 2.0)
+    next_q = torch.full((1, head.shape[1]), 2.0)
     if kind is CategoricalHead:
-        then = torch.where(head.support == 2, 100.0, 0.0).unsqueeze(0)  # type: ignore[arg-type,operator]
-    chosen = torch.zeros(1, head.shape[1], requires_grad=True)
-    optimizer = torch.optim.Adam([chosen], lr=0.1)
+        next_q = torch.where(head.support == 2, 100.0, 0.0).unsqueeze(0)  # type: ignore[arg-type,operator]
+    q_taken = torch.zeros(1, head.shape[1], requires_grad=True)
+    optimizer = torch.optim.Adam([q_taken], lr=0.1)
     for _ in range(150):
         optimizer.zero_grad()
-        head.loss(chosen, then, torch.ones(1), torch.full((1,), 0.5)).sum().backward()  # type: ignore[operator]
+        head.loss(q_taken, next_q, torch.ones(1), torch.full((1,), 0.5)).sum().backward()  # type: ignore[operator]
         optimizer.step()
-    assert float(head.values(chosen.detach().unsqueeze(0))) == pytest.approx(2, abs=0.1)  # type: ignore[operator]
+    assert float(head.values(q_taken.detach().unsqueeze(0))) == pytest.approx(2, abs=0.1)  # type: ignore[operator]
