@@ -234,8 +234,8 @@ def _settings_of_run(run: Path) -> dict[str, Any]:
     try:
         config = read_config(run / "config.yaml")
     except ReverieError:
-        unknown = {"evaluate": EvaluateConfig(), "backend": BackendConfig(device="cpu", engine="numpy", matmul="torch")}
-        return {name: settings.model_dump(mode="json") for name, settings in unknown.items()}
+        cpu = BackendConfig(device="cpu", engine="numpy", precision="float32", matmul="torch")
+        return {"evaluate": EvaluateConfig().model_dump(mode="json"), "backend": cpu.model_dump(mode="json")}
     return _settings(config)
 
 

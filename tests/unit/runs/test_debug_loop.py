@@ -24,6 +24,7 @@ from reverie.config.files import read_config
 from reverie.core.errors import TrainingError
 from reverie.log.sinks import read_jsonl
 from reverie.machine.memory import is_debugged
+from reverie.nets.optim import Loss
 from reverie.runs.debug_loop import OVERFIT_UPDATES, check_overfit
 from reverie.runs.verify import first_difference
 
@@ -173,14 +174,13 @@ def test_a_copy_is_the_same_and_apart() -> None:
 
 
 def test_a_gradient_that_is_no_number_stops_at_its_operation(runs_dir: Path) -> None:
-    def spoilt(algorithm: PPO, rows: Any, clock: Any) -> Any:
+    def spoilt(algorithm: PPO, rows: Any, settings: Any) -> Loss:
         value = algorithm.model.value(rows)
-        loss = torch.sqrt(value - value).sum()  # its value is fine, its gradient is not
-        algorithm.optimizer.step(loss, 1e-3)
+        return Loss(torch.sqrt(value - value).sum())  # its value is fine, its gradient is not
 
     words = ("CartPole-v1:ppo", "debug=true", "phases.learn.hooks=[{collect: {rows: 64}}, {update: {}}]")
     with (
-        mock.patch.object(PPO, "_step", spoilt),
+        mock.patch.object(PPO, "loss", spoilt),
         mock.patch("reverie.runs.debug_loop.check_overfit", return_value=("info", "")),
         pytest.raises(TrainingError, match=r"Backward.* returned nan values"),
         pytest.warns(UserWarning, match="Error detected"),

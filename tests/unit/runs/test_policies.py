@@ -8,9 +8,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 
 from reverie.agent import Agent
+from reverie.backend import Backend
 from reverie.config.files import config_to_yaml
+from reverie.config.schema import RunConfig
 from reverie.core.counters import Counters
 from reverie.core.errors import ReverieError, RunError
 from reverie.envs.episode import make_action_map
@@ -328,6 +331,41 @@ def test_a_policy_without_counters_takes_the_horizon_of_its_run(folder: RunFolde
     folder.config_path.write_text(config_to_yaml(session.config.model_copy(update={"horizon_steps": 900})))
     _, loaded = load_policy(folder.path)
     assert Counters.saved_in(loaded) == Counters(env_steps=70, horizon_steps=900)
+
+
+def with_backend(config: RunConfig, **changed: Any) -> RunConfig:
+    return config.model_copy(update={"backend": config.backend.model_copy(update=changed)})
+
+
+def test_a_policy_computes_as_its_run_did(folder: RunFolder, session: Session) -> None:
+    session.config = with_backend(session.config, engine="torch", precision="bfloat16", threads=2)
+    PolicyShelf(folder).save(session, "final")
+    folder.config_path.write_text(config_to_yaml(with_backend(session.config, precision="float32")))
+    before = torch.get_num_threads()
+    try:
+        policy, _ = load_policy(folder.path, "final")
+        assert policy.backend == policy.copy().backend == Backend(engine="torch", precision="bfloat16")
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        policy, _ = load_policy(folder.path, "final", session.policy.backend)
+        assert policy.backend is session.policy.backend
+        assert torch.get_num_threads() == 1  # within a run the process stays as it is
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_policy_of_before_takes_the_backend_of_its_run(folder: RunFolder, session: Session) -> None:
+    about = {"env": session.config.env.model_dump(mode="json"), "seed": 1, "env_steps": 70, "score": None}
+    session.policy.save(folder.path / "policies" / "final", about)
+    assert load_policy(folder.path)[0].backend == Backend()  # config.yaml cannot be read
+    folder.config_path.write_text(config_to_yaml(with_backend(session.config, engine="torch")))
+    assert load_policy(folder.path)[0].backend == Backend(engine="torch")
+
+
+def test_a_machine_without_the_device_of_the_run_computes_on_the_cpu(folder: RunFolder, session: Session) -> None:
+    session.config = with_backend(session.config, device="cuda:77", engine="torch", precision="bfloat16")
+    PolicyShelf(folder).save(session, "final")
+    assert load_policy(folder.path)[0].backend == Backend(engine="torch")
 
 
 def test_a_policy_is_played_with_its_own_settings(folder: RunFolder, session: Session) -> None:
