@@ -72,12 +72,13 @@ class Backend:
             )
         # Only torch splits batches: the numpy engine takes a batch whole.
         is_numpy = settings.engine == "numpy" and device.type == "cpu" and settings.microbatches == 1
-        has_choice = device.type == "cpu" and settings.precision == "float32"
+        is_rounded = settings.precision == "bfloat16"
+        is_onednn = settings.matmul == "onednn" and device.type == "cpu" and not is_rounded
         return cls(
             device,
             engine="numpy" if is_numpy else "torch",
-            precision=settings.precision,
-            matmul=settings.matmul if has_choice else "torch",
+            precision="bfloat16" if is_rounded else "float32",
+            matmul="onednn" if is_onednn else "torch",
             microbatches=settings.microbatches,
         )
 
