@@ -1,7 +1,4 @@
-"""What the person at the keyboard sees while a run trains: a live table on a terminal, plain lines everywhere else.
-
-The plain lines go to run.log in any case. Nothing here changes what is trained.
-"""
+"""Shows a run while it trains: a live table on a terminal, plain lines everywhere else and always in run.log."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from reverie.core.counters import Budget
 from reverie.log.live_table import LiveTable, Screen
 from reverie.log.metric_styles import Rules
 from reverie.log.plain_rows import PlainRows
-from reverie.log.progress import Task, is_watched
+from reverie.log.progress import Task, is_terminal
 from reverie.log.sinks import ALERTS, read_jsonl
 from reverie.log.table_data import TableData
 
@@ -24,7 +21,7 @@ PLAIN_WIDTH = 80
 
 
 class Console:
-    """A sink that shows records; ``say``, ``note`` and ``alert`` are for everybody else who has something to tell."""
+    """A sink that shows records. Other code prints through ``say``, ``note`` and ``alert``."""
 
     def __init__(
         self, folder: Path, budget: Budget, quiet: bool = False, rules: Rules | None = None, action_repeat: int = 1
@@ -37,22 +34,22 @@ class Console:
         self.plain = PlainRows(budget, self.rules, action_repeat)
         self.board: TableData | None = None
         self.live: LiveTable | None = None
-        self.has_told_crash = False
-        self._told: set[str] = set()
+        self.has_reported_crash = False
+        self._named_tasks: set[str] = set()
         self._lock = threading.RLock()
 
     def start(self, title: str) -> None:
-        """From here on a terminal shows a live table, with what the run has recorded so far in it."""
-        if self.screen is None or not is_watched():
+        """Show a live table if the screen is a terminal, filled with what the run has recorded so far."""
+        if self.screen is None or not is_terminal():
             return
         self.board = TableData(self.rules, self.budget)
         self.board.title = title
-        self._recall()
+        self._load_records()
         self.live = LiveTable(self.screen, self.board, self._lock)
         self.live.start()
 
     def say(self, text: str) -> None:
-        """A line for the screen and the log."""
+        """Print a line on the screen and in run.log."""
         self.note(text)
         self._print(text)
 
@@ -62,24 +59,24 @@ class Console:
         with self._lock:
             try:
                 self.screen.print(text, markup=False)
-            except OSError:  # the terminal is gone; that is no reason to stop training
+            except OSError:  # the terminal is gone, but training continues
                 self.screen.quiet = True
 
     def note(self, text: str) -> None:
-        """A line for the log alone."""
+        """Write a line to run.log only."""
         with self._lock:
             self.log.write(text + "\n")
             self.log.flush()
 
-    def alert(self, level: str, text: str, place: int | None = None) -> None:
-        """Something to be seen: ``level`` is info, warning or error. The live table shows the last few."""
-        where = "" if place is None else f" at {self.budget.place(place)}"
+    def alert(self, level: str, text: str, position: int | None = None) -> None:
+        """Show an alert. ``level`` is info, warning or error. The live table keeps the last few."""
+        where = "" if position is None else f" at {self.budget.place(position)}"
         self.note(f"{level}{where}: {text}")
         if self.board is None:
             self._print(textwrap.fill(f"{level}{where}: {text}", PLAIN_WIDTH, subsequent_indent="  "))
             return
         with self._lock:
-            self.board.alert(level, text, place)
+            self.board.alert(level, text, position)
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
         if kind in ALERTS:
@@ -89,18 +86,18 @@ class Console:
                 with self._lock:
                     self.board.write(kind, record)
                     self.board.tick()
-            self._tell_crash(record)
-            self._tell_rows(self.plain.write(kind, record))
+            self._report_crash(record)
+            self._print_rows(self.plain.write(kind, record))
         if self.live is not None:
             self.live.refresh()
 
     def begin(self, task: Task) -> None:
-        """A task that lasts, see :mod:`reverie.log.progress`."""
+        """Show a task that takes a while, see :mod:`reverie.log.progress`."""
         with self._lock:
             if self.live is not None:
                 self.live.tasks.append(task)
-            elif task.text not in self._told:  # evaluations come often: a log need not name each
-                self._told.add(task.text)
+            elif task.text not in self._named_tasks:  # name frequent tasks such as evaluations once
+                self._named_tasks.add(task.text)
                 self.say(f"{task.text} ...")
 
     def end(self, task: Task) -> None:
@@ -109,18 +106,18 @@ class Console:
                 self.live.tasks.remove(task)
 
     def stop(self) -> None:
-        """Leave the table standing as it is; what is said from here on comes below it."""
+        """Stop updating the table. Later lines are printed below it."""
         if self.live is not None:
             self.live.stop()
             self.live = None
-        self._tell_rows(self.plain.release())
+        self._print_rows(self.plain.release())
 
     def close(self) -> None:
         self.stop()
         self.log.close()
 
-    def _recall(self) -> None:
-        """Show what the run recorded before it was stopped; a log that somebody has spoilt is not shown."""
+    def _load_records(self) -> None:
+        """Fill the table with the records from before a resume. Damaged logs are skipped."""
         assert self.board is not None
         for kind in ("machine", "metrics", *ALERTS):
             with suppress(ValueError, KeyError, TypeError, OSError):
@@ -130,12 +127,12 @@ class Console:
                     else:
                         self.board.write(kind, record)
 
-    def _tell_rows(self, lines: list[str]) -> None:
+    def _print_rows(self, lines: list[str]) -> None:
         for line in lines:
             (self.say if self.board is None else self.note)(line)
 
-    def _tell_crash(self, record: Mapping[str, Any]) -> None:
-        """Once: from then on the numbers in machine.jsonl tell how it goes on."""
-        if record.get("env/crashes", 0) and not self.has_told_crash:
-            self.has_told_crash = True
-            self.say("An env crashed and was started again; machine.jsonl counts how often (env/crashes).")
+    def _report_crash(self, record: Mapping[str, Any]) -> None:
+        """Report the first crash of an env. Later ones are only counted in machine.jsonl."""
+        if record.get("env/crashes", 0) and not self.has_reported_crash:
+            self.has_reported_crash = True
+            self.say("An env crashed and was restarted. machine.jsonl counts further crashes (env/crashes).")

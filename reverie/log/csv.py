@@ -1,8 +1,8 @@
-"""``metrics.csv``: a row per line of metrics.jsonl and a column per metric, for spreadsheets.
+"""``metrics.csv`` for spreadsheets: a row per line of metrics.jsonl and a column per metric.
 
-Metrics may appear late, such as those of evaluations. Rows then get longer than the title row, which is written anew
-when the table has doubled and at the end. The table is made from metrics.jsonl at every start, so a resume never
-doubles a stretch and a crash loses nothing.
+Some metrics appear late, such as those of evaluations, and make rows longer than the title row. The file is rewritten
+with all titles when it has doubled in length, and at the end. Every start rebuilds it from metrics.jsonl, so a resume
+repeats no rows and a crash loses none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reverie.log.sinks import read_jsonl
 
 
 class CsvConfig(ComponentConfig):
-    """A table of all metrics."""
+    """Writes all metrics to metrics.csv."""
 
     kind: str = "csv"
 
@@ -57,7 +57,7 @@ class CsvSink:
         self._file.close()
 
     def _write_titles(self) -> None:
-        """The file once more, with all columns that there are; a crash leaves the old one or the new one."""
+        """Rewrite the file with all column titles. A crash leaves either the old file or the new one."""
         self._file.close()
         old, width = self.path, len(self.columns)
         new = self.path.with_suffix(".csv.new")

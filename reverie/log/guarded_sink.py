@@ -1,4 +1,4 @@
-"""Keeps a sink that fails from harming the run: it is dropped, with one warning. The JSONL sink is never guarded."""
+"""Drops a sink that fails, with one warning, so that the run continues. The JSONL sink is never guarded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reverie.log.recorder import Sink
 
 
 class GuardedSink:
-    """A sink that may fail: a full disk, a server that is gone, a bug."""
+    """A sink that may fail: full disk, lost server, bug."""
 
     def __init__(self, name: str, sink: Sink, warn: Callable[[str], None]) -> None:
         self.name = name
@@ -24,8 +24,8 @@ class GuardedSink:
             self.sink.write(kind, record)
         except Exception as error:
             failed, self.sink = self.sink, None
-            self.warn(f"{self.name} failed and is dropped ({describe(error)}); metrics.jsonl goes on")
-            with suppress(Exception):  # the warning is given, and it may well fail for the same reason
+            self.warn(f"{self.name} failed and was switched off ({describe(error)}). metrics.jsonl is still written.")
+            with suppress(Exception):  # the user is warned, and closing may fail for the same reason
                 failed.close()
 
     def close(self) -> None:
@@ -35,10 +35,10 @@ class GuardedSink:
         try:
             closing.close()
         except Exception as error:
-            self.warn(f"{self.name} could not be closed ({describe(error)}); metrics.jsonl is complete")
+            self.warn(f"{self.name} could not be closed ({describe(error)}). metrics.jsonl is complete.")
 
 
 def describe(error: Exception) -> str:
-    """An error in one short line."""
+    """The error's type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__

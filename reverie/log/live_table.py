@@ -1,7 +1,7 @@
-"""A live table at the bottom of a terminal. The clock on the wall decides when it is redrawn, and nothing else.
+"""A live table at the bottom of a terminal. It is redrawn by wall-clock time, which influences nothing else.
 
-It is redrawn when records arrive, at most twice per second and so that drawing takes at most a hundredth of the time;
-a thread redraws it once per second while nothing arrives, as in a long evaluation.
+Arriving records redraw it, at most twice per second and using at most 1 % of the time. A thread redraws it once per
+second while no records arrive, as in a long evaluation.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from reverie.log.table_drawing import draw
 
 LEAST_SECONDS = 0.5
 IDLE_SECONDS = 1.0
-SHARE_FOR_DRAWING = 0.01
+DRAWING_FRACTION = 0.01
+"""Upper bound of the fraction of time spent on drawing."""
 
 
 class Screen(RichConsole):
-    """The errors' stream; a reader that goes away ends the printing, not the run."""
+    """Prints to stderr. If its reader goes away, printing ends and the run continues."""
 
     def __init__(self) -> None:
         super().__init__(highlight=False, soft_wrap=True, stderr=True)
@@ -33,12 +34,12 @@ class Screen(RichConsole):
 
 
 class LiveTable:
-    """Draws a board over and over. ``lock`` guards the board against the thread that draws."""
+    """Draws a board repeatedly. ``lock`` protects the board from the drawing thread."""
 
     def __init__(self, screen: Screen, board: TableData, lock: threading.RLock) -> None:
         self.screen, self.board, self.lock = screen, board, lock
         self.tasks: list[Task] = []
-        # Not soft-wrapped as the screen is: a line that the terminal breaks would be counted as one.
+        # Not soft-wrapped like the screen: rich would count a line that the terminal wraps as one line.
         self._live = Live(get_renderable=self._render, console=screen, auto_refresh=False, vertical_overflow="crop")
         self._due = 0.0
         self._is_over = threading.Event()
@@ -49,17 +50,17 @@ class LiveTable:
         self._thread.start()
 
     def refresh(self) -> None:
-        """Redraw if that is due."""
+        """Redraw if enough time has passed."""
         with self.lock:
             began = time.perf_counter()
             if began < self._due or self._is_over.is_set():
                 return
             self._draw()
             took = time.perf_counter() - began
-            self._due = began + took + max(LEAST_SECONDS, took / SHARE_FOR_DRAWING)
+            self._due = began + took + max(LEAST_SECONDS, took / DRAWING_FRACTION)
 
     def stop(self) -> None:
-        """Draw the last state and leave it standing."""
+        """Draw the final state and leave it on the screen."""
         self._is_over.set()
         with self.lock:
             self.tasks.clear()

@@ -1,4 +1,4 @@
-"""Records that are not numbers: histograms, videos and figures. Sinks that can show them do, the others ignore them.
+"""Records that are not numbers: histograms, videos and figures. Sinks that cannot show them ignore them.
 
 * ``histogram``: ``name``, ``values`` (an array of any shape)
 * ``video``: ``name``, ``frames`` (time, height, width, 3; uint8), ``fps``
@@ -18,17 +18,17 @@ import numpy as np
 KINDS = ("histogram", "video", "figure")
 BINS = 30
 MOST_FRAMES, LONGEST_SIDE = 120, 320
-"""Of a preview: an animation of a megabyte or two at most, whatever the film."""
+"""Limits of a preview: an animation of at most about two megabytes, however long the video is."""
 
 
 class FrameSink(Protocol):
-    """Takes frames of one size (H, W, 3), one after the other; a window raises ViewerLeft when it is closed."""
+    """Receives frames (H, W, 3) of one size. A window raises ViewerLeft when it is closed."""
 
     def add(self, frame: np.ndarray) -> None: ...
 
 
 class Preview:
-    """Passes frames on and keeps some of them, made smaller: all at first, every second when there are too many ..."""
+    """Passes frames on and keeps a smaller video: every frame at first, every second once there are too many ..."""
 
     def __init__(self, sink: FrameSink, fps: float) -> None:
         self.sink = sink
@@ -46,12 +46,12 @@ class Preview:
             self._every *= 2
 
     def content(self) -> dict[str, Any]:
-        """What a record of a video holds; it lasts as long as the film."""
+        """The content of a video record. It lasts as long as the whole video."""
         return {"frames": np.stack(self._kept), "fps": self._fps / self._every}
 
 
 def _shrink(frame: np.ndarray) -> np.ndarray:
-    """A copy, by a whole number smaller if it has to be."""
+    """A copy, reduced by a whole number if it is too large."""
     from PIL import Image
 
     factor = math.ceil(max(frame.shape[:2]) / LONGEST_SIDE)
@@ -59,7 +59,7 @@ def _shrink(frame: np.ndarray) -> np.ndarray:
 
 
 def encode_gif(frames: np.ndarray, fps: float) -> bytes:
-    """An animation that browsers play for ever."""
+    """An animation that repeats for ever."""
     from PIL import Image
 
     first, *rest = [Image.fromarray(frame) for frame in _as_bytes(frames)]
@@ -77,7 +77,7 @@ def encode_png(image: np.ndarray) -> bytes:
 
 
 def histogram_of(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Counts, edges of the bins, and the finite values themselves."""
+    """Counts, bin edges, and the finite values."""
     flat = np.asarray(values, np.float64).ravel()
     flat = flat[np.isfinite(flat)]
     counts, edges = np.histogram(flat, BINS)
@@ -86,5 +86,5 @@ def histogram_of(values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _as_bytes(image: np.ndarray) -> np.ndarray:
     if image.dtype != np.uint8:
-        raise ValueError(f"pictures are arrays of uint8, not {image.dtype}")
+        raise ValueError(f"an image must be an array of uint8, not {image.dtype}")
     return image

@@ -1,4 +1,4 @@
-"""How a metric is shown: which way is good, with how many digits, and how much it matters. One file says it all."""
+"""How a metric is shown: which direction is better, how many digits, how important. See ``metric_styles.yaml``."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Better = Literal["higher", "lower", "neither"]
 
 
 class MetricRule(Config):
-    """What one pattern says about the metrics that it matches; what is left out stays as other rules say."""
+    """The style of all metrics that match a pattern. Fields that are left out keep the value of earlier rules."""
 
     better: Better | None = None
-    """higher, lower or neither: which way is good."""
+    """Which direction is better: higher, lower or neither."""
     digits: int | None = Field(None, ge=0, le=9)
-    """Digits after the point; without it about four significant ones."""
+    """Digits after the decimal point. By default about four significant digits are shown."""
     unit: str | None = Field(None, max_length=4)
-    """Put behind the number."""
+    """Text after the number."""
     importance: int | None = Field(None, ge=0, le=100)
-    """What is drawn first when the window is too small."""
+    """Metrics with a higher number are kept when the window is too small for all."""
     highlight: bool | None = None
-    """Whether the metric is drawn to be seen first."""
+    """Whether the metric is drawn in bold."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """Everything that the rules say about one metric."""
+    """The style of one metric, from all rules that match it."""
 
     better: Better = "neither"
     digits: int | None = None
@@ -45,7 +45,7 @@ class Style:
     highlight: bool = False
 
     def format(self, value: float) -> str:
-        """A number in at most nine characters where that is possible, with its unit."""
+        """A number with its unit, in at most nine characters if possible."""
         return format_number(value, self.digits) + self.unit
 
     def is_better(self, new: float, old: float) -> bool:
@@ -53,7 +53,7 @@ class Style:
 
 
 class Rules:
-    """The shipped rules with those of a config after them, and which metrics are wanted at all."""
+    """The built-in rules, then those of a config, and which metrics are shown at all."""
 
     def __init__(self, more: Mapping[str, MetricRule] | None = None, show: Sequence[str] = ()) -> None:
         shipped = load_shipped()
@@ -64,18 +64,18 @@ class Rules:
         self._rules = [(re.compile(translate(pattern)), rule.model_dump(exclude_none=True)) for pattern, rule in pairs]
 
     def style(self, name: str) -> Style:
-        """What all rules together say about a metric."""
-        said: dict[str, Any] = {}
+        """The combined style of all rules that match. Later rules win."""
+        fields: dict[str, Any] = {}
         for pattern, rule in self._rules:
             if pattern.match(name):
-                said.update(rule)
-        return replace(Style(), **said)
+                fields.update(rule)
+        return replace(Style(), **fields)
 
     def is_wanted(self, name: str) -> bool:
         return not self.show or any(fnmatchcase(name, pattern) for pattern in self.show)
 
     def group_rank(self, group: str) -> tuple[int, str]:
-        """Where a group stands: as the file lists them, parts of a group (update_actor) beside it, others last."""
+        """Sorting key of a group: in the order of the file, update_actor beside update, unknown groups last."""
         for rank, known in enumerate(self.groups):
             if group == known or group.startswith(known + "_"):
                 return rank, group
@@ -90,7 +90,7 @@ def load_shipped() -> dict[str, Any]:
 
 
 def format_number(value: float, digits: int | None = None) -> str:
-    """A number for a narrow column."""
+    """Format a number for a narrow column."""
     size = abs(value)
     if not math.isfinite(value):
         return str(value)
@@ -100,5 +100,5 @@ def format_number(value: float, digits: int | None = None) -> str:
         digits = 0 if size >= 1000 or value == 0 else max(1, 3 - math.floor(math.log10(size)))
         digits = min(digits, 5)
     elif digits == 1 and 0 < size < 10:
-        digits = 2  # of a return between 0 and 1 one digit would tell nothing
+        digits = 2  # one digit is too coarse for returns between 0 and 1
     return f"{value:,.{digits}f}"

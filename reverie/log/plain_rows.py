@@ -1,4 +1,4 @@
-"""Rows of the most important numbers, for run.log and for screens that cannot show a live table."""
+"""Rows of the most important metrics, for run.log and for screens without a live table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reverie.log.metric_styles import Rules
 ROWS = 20
 LENGTH = ("length", 9, "collect/length", "{:.1f}")
 COLUMNS = {
-    # title, width, key, format; a return has more digits where it is small
+    # title, width, key, format (None: more digits for small returns)
     "env_steps": (
         ("env steps", 12, "env_steps", "{:,.0f}"),
         ("updates", 12, "updates", "{:,.0f}"),
@@ -30,16 +30,16 @@ COLUMNS = {
         ("updates/s", 11, "speed/updates_per_second", "{:,.0f}"),
     ),
 }
-"""By what a run is counted in."""
+"""By the counter of the run's budget."""
 FRAMES = ("frames", 12, "frames", "{:,.0f}")
-"""Shown next to env steps if actions are repeated. It takes the place of the length, to stay within 80 columns."""
+"""Shown next to env steps if actions are repeated. It replaces the length, to stay within 80 columns."""
 LOSSES = "update*/*loss*"
-"""What may stand below ``loss``: the one of a record that the rules hold to be the most important."""
+"""Candidates for the column ``loss``, which shows the one with the highest importance."""
 USUAL_LOSS = "update/loss"
 
 
 class PlainRows:
-    """Twenty rows per run and one after each evaluation."""
+    """Twenty rows per run, and one after each evaluation."""
 
     def __init__(self, budget: Budget, rules: Rules, action_repeat: int = 1) -> None:
         self.counter = budget.counter
@@ -54,13 +54,13 @@ class PlainRows:
         self.values: dict[str, Any] = {}
         self.rows = 0
         self.held: list[str] = []
-        """The row of the end of the run: it waits for the last evaluation, which would repeat it."""
+        """The last row of the run. It is held back, because the final evaluation replaces it."""
         self.held_at = -1
         self.has_header = False
-        self.told_loss = self.loss = USUAL_LOSS
+        self.named_loss = self.loss = USUAL_LOSS
 
     def write(self, kind: str, record: Mapping[str, Any]) -> list[str]:
-        """The lines that a record calls for, mostly none."""
+        """The lines to print after a record. Mostly none."""
         self.values.update({key: record[key] for _, _, key, _ in self.columns if key in record})
         if losses := matching(record, LOSSES):
             self.loss = max(losses, key=self.importance)
@@ -71,25 +71,25 @@ class PlainRows:
         self.rows = due
         header = [] if self.has_header else ["".join(title.rjust(width) for title, width, _, _ in self.columns)]
         self.has_header = True
-        place, lines = record.get(self.counter, 0), self.release()
-        if place == self.held_at:
+        position, lines = record.get(self.counter, 0), self.release()
+        if position == self.held_at:
             lines = lines[:-1]
         lines += [*header, *self._name_loss(), self._row()]
-        if kind == "machine" and place >= self.total > 0:
-            self.held, self.held_at = lines, place
+        if kind == "machine" and position >= self.total > 0:
+            self.held, self.held_at = lines, position
             return []
         return lines
 
     def release(self) -> list[str]:
-        """The row that still waits, which no evaluation will repeat."""
+        """The row that was held back."""
         lines, self.held = self.held, []
         return lines
 
     def _name_loss(self) -> list[str]:
-        """A line that says which loss is shown from here on, if it is not the one that everybody expects."""
-        if self.loss == self.told_loss:
+        """A line that names the loss in the column, whenever that changes."""
+        if self.loss == self.named_loss:
             return []
-        self.told_loss = self.loss
+        self.named_loss = self.loss
         return [f"loss: {self.loss}"]
 
     def _row(self) -> str:

@@ -5,9 +5,8 @@
             ...
             task.advance()
 
-Nothing is shown for the first two seconds, so that quick work leaves no trace. Then a terminal gets a line that moves,
-a log gets one plain line, and someone who asked for quiet gets nothing. A console with a live table takes the line into
-it. The clock on the wall decides here what is *shown* and nothing else.
+Nothing is shown for the first two seconds, so quick work prints nothing. After that a terminal shows a progress line, a
+log gets one plain line, and ``quiet`` shows nothing. A console with a live table shows the line inside the table.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Item = TypeVar("Item")
 
 
 class Task:
-    """A piece of work: what it is, how much of it is done and, if known, how much there is."""
+    """A piece of work: its name, how much of it is done and, if known, its total amount."""
 
     def __init__(self, text: str, total: float | None = None) -> None:
         self.text = text
@@ -36,31 +35,31 @@ class Task:
         self.began = time.perf_counter()
 
     def advance(self, amount: float = 1) -> None:
-        """So much more is done."""
+        """Add to the amount that is done."""
         self.done += amount
 
     def count(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The same items; each is done when the next one is asked for."""
+        """Yield the items and count each as done when the next one is requested."""
         for item in items:
             yield item
             self.advance()
 
     @property
-    def share(self) -> float | None:
-        """The share that is done, from 0 to 1; None if nobody knows how much there is."""
+    def fraction(self) -> float | None:
+        """The fraction that is done, from 0 to 1. None if the total is unknown."""
         return min(1.0, self.done / self.total) if self.total else None
 
 
-class Place(Protocol):
-    """Where tasks are shown. ``begin`` is called from another thread than the work's."""
+class Display(Protocol):
+    """Shows tasks. ``begin`` is called from another thread than the one that works."""
 
     def begin(self, task: Task) -> None: ...
 
     def end(self, task: Task) -> None: ...
 
 
-class Nowhere:
-    """For those who asked for quiet."""
+class NoDisplay:
+    """Shows nothing, for ``quiet``."""
 
     def begin(self, task: Task) -> None: ...
 
@@ -76,8 +75,8 @@ class PlainLines:
     def end(self, task: Task) -> None: ...
 
 
-class MovingLine:
-    """A line at the bottom of a terminal, which is gone when the work is done."""
+class LiveLine:
+    """A line at the bottom of a terminal, which disappears when the work is done."""
 
     def __init__(self) -> None:
         self._live: Any = None
@@ -95,7 +94,7 @@ class MovingLine:
 
 
 def task_line(task: Task) -> Any:
-    """A task as one line for rich: its name, a bar if it is known how much there is, and how long it will take."""
+    """A task as one line for rich: its name, the time left, and a bar if its total is known."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -103,15 +102,15 @@ def task_line(task: Task) -> Any:
     seconds = time.perf_counter() - task.began
     line = Table.grid(padding=(0, 1))
     cells: list[Any] = [Text(task.text, style="cyan", overflow="ellipsis", no_wrap=True)]
-    if task.share is not None:
-        cells += [ProgressBar(total=1, completed=task.share, width=24), Text(f"{task.share:4.0%}", style="bold")]
-    left = f"{in_words(seconds * (1 / task.share - 1))} left" if task.share else f"for {in_words(seconds)}"
+    if task.fraction is not None:
+        cells += [ProgressBar(total=1, completed=task.fraction, width=24), Text(f"{task.fraction:4.0%}", style="bold")]
+    left = f"{in_words(seconds * (1 / task.fraction - 1))} left" if task.fraction else f"for {in_words(seconds)}"
     line.add_row(*cells, Text(left, style="dim", no_wrap=True))
     return line
 
 
 def in_words(seconds: float) -> str:
-    """A time as people say it: 42 s, 3:05, 2:41:30, 3 d 4 h."""
+    """A duration in a readable form: 42 s, 3:05, 2:41:30, 3 d 4 h."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -121,43 +120,43 @@ def in_words(seconds: float) -> str:
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
-_place: ContextVar[Place | None] = ContextVar("place of progress lines", default=None)
+_display: ContextVar[Display | None] = ContextVar("display of progress lines", default=None)
 
 
 @contextmanager
-def shown_in(place: Place) -> Iterator[None]:
-    """Every progress line of this block goes to ``place``."""
-    token = _place.set(place)
+def shown_in(display: Display) -> Iterator[None]:
+    """Show every progress line of this block in ``display``."""
+    token = _display.set(display)
     try:
         yield
     finally:
-        _place.reset(token)
+        _display.reset(token)
 
 
 @contextmanager
 def quiet_progress(quiet: bool = True) -> Iterator[None]:
-    """No progress line in this block, if it is to be quiet."""
-    with shown_in(Nowhere()) if quiet else nullcontext():
+    """Show no progress lines in this block if ``quiet``."""
+    with shown_in(NoDisplay()) if quiet else nullcontext():
         yield
 
 
 @contextmanager
 def progress(text: str, total: float | None = None, quiet: bool = False) -> Iterator[Task]:
-    """Show that ``text`` is being done; call ``advance`` on what is yielded if there is a ``total``."""
+    """Show that ``text`` is being done. With a ``total``, call ``advance`` on the task that is yielded."""
     task = Task(text, total)
-    showing = _Showing(task, Nowhere() if quiet else _place.get() or _default_place())
-    showing.timer.start()
+    delayed = _DelayedDisplay(task, NoDisplay() if quiet else _display.get() or _default_display())
+    delayed.timer.start()
     try:
         yield task
     finally:
-        showing.stop()
+        delayed.stop()
 
 
-class _Showing:
-    """Begins to show a task after a while, unless it is over by then."""
+class _DelayedDisplay:
+    """Shows a task after a delay, unless it is over by then."""
 
-    def __init__(self, task: Task, place: Place) -> None:
-        self.task, self.place = task, place
+    def __init__(self, task: Task, display: Display) -> None:
+        self.task, self.display = task, display
         self.lock = threading.Lock()
         self.is_over = self.is_shown = False
         self.timer = threading.Timer(DELAY_SECONDS, self.show)
@@ -167,21 +166,21 @@ class _Showing:
         with self.lock:
             if not self.is_over:
                 self.is_shown = True
-                self.place.begin(self.task)
+                self.display.begin(self.task)
 
     def stop(self) -> None:
         self.timer.cancel()
         with self.lock:
             self.is_over = True
             if self.is_shown:
-                self.place.end(self.task)
+                self.display.end(self.task)
 
 
-def _default_place() -> Place:
-    return MovingLine() if is_watched() else PlainLines()
+def _default_display() -> Display:
+    return LiveLine() if is_terminal() else PlainLines()
 
 
-def is_watched() -> bool:
-    """Whether somebody looks at the errors' stream: a real terminal, and no machine that only keeps a log."""
+def is_terminal() -> bool:
+    """Whether stderr is a terminal that can redraw lines, and not the log of a CI job."""
     is_plain = os.environ.get("CI") or os.environ.get("TERM", "").lower() in ("dumb", "unknown", "")
     return sys.stderr.isatty() and not is_plain

@@ -1,10 +1,9 @@
-"""Collects what the run reports and hands it to the sinks.
+"""Collects metrics and passes records to the sinks.
 
-These kinds of records leave here: ``metrics`` (only what is reproducible), ``scores`` (one per finished episode),
-``machine`` (how it ran: timings and memory, different on every run, and how buffers are used), ``alerts`` (what looks
-wrong, by metrics alone) and ``machine_alerts`` (what looks wrong with memory or time). Update metrics are averaged
-between two lines; they may be tensors and are read only when a line is written. Pictures pass through, see
-:mod:`reverie.log.media`.
+Kinds of records: ``metrics`` (only what is reproducible), ``scores`` (one per finished episode), ``machine`` (timings
+and memory, which differ in every run, and the use of buffers), ``alerts`` (problems found in metrics) and
+``machine_alerts`` (problems with memory or time). Update metrics are averaged between two lines. They may be tensors,
+which are read only when a line is written. Histograms, videos and figures pass through, see :mod:`reverie.log.media`.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from reverie.core.types import State
 from reverie.machine.usage import Meter
 
 MOST_PENDING = 1000
-"""A line is also written when a metric has this many values, as in long phases without env steps."""
+"""A line is also written once a metric has this many values, as in long phases without env steps."""
 
 
 class Sink(Protocol):
-    """Takes records of all kinds."""
+    """Receives records of all kinds."""
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None: ...
 
@@ -55,55 +54,58 @@ class Recorder:
         self._last = self._now()
 
     def begin_phase(self, name: str) -> None:
-        """Write what belongs to the phase before, and forget it: a phase ends by what it measured itself."""
+        """Write the previous phase's metrics and forget them: ``until`` reads only metrics of its own phase."""
         self.flush()
         self.latest = {}
         self.phase = name
 
     def add(self, prefix: str, metrics: Mapping[str, Any]) -> None:
-        """Metrics to be averaged into the next line."""
+        """Add metrics to the averages of the next line."""
         for name, value in metrics.items():
             self.pending.setdefault(f"{prefix}/{name}", []).append(value)
 
     def add_episode(self, episode: Mapping[str, Any]) -> None:
-        """A finished episode of collection."""
+        """Record a finished episode of collection."""
         self._send("scores", {"env_steps": self.counters.env_steps, **episode})
         numbers = [key for key in episode if key in ("return", "length") or key.startswith("log/")]
         self.add("collect", {key: float(episode[key]) for key in numbers})
 
     def write_now(self, prefix: str, metrics: Mapping[str, float]) -> None:
-        """A line of its own, for evaluations."""
+        """Write a separate line, for evaluations."""
         named = {f"{prefix}/{name}": float(value) for name, value in metrics.items()}
         self.latest.update(named)
-        self._send("metrics", {**self._position(), **named})
+        self._send("metrics", {**self._counts(), **named})
 
     def alert(self, level: str, rule: str, message: str, kind: str = "alerts") -> None:
-        """Something to be told now, to all sinks."""
-        self._send(kind, {**self._place(), "level": level, "rule": rule, "message": message})
+        """Send an alert to all sinks."""
+        self._send(kind, {**self._position(), "level": level, "rule": rule, "message": message})
 
     def show(self, kind: str, name: str, **content: Any) -> None:
-        """A histogram, a video or a figure for the sinks that can show it, see :mod:`reverie.log.media`."""
-        self._send(kind, {**self._place(), "name": name, **content})
+        """Send a histogram, a video or a figure to all sinks, see :mod:`reverie.log.media`."""
+        self._send(kind, {**self._position(), "name": name, **content})
 
     def end_cycle(self, machine: Mapping[str, float] | None = None) -> None:
-        """Write a line if enough env steps have passed, or if too much has gathered; ``machine`` goes with timings."""
+        """Write a line if enough env steps have passed or too many values are pending.
+
+        ``machine`` is added to the machine record.
+        """
         due = self.counters.env_steps // self.every_steps if self.every_steps else self.lines + 1
         if due > self.lines or any(len(values) >= MOST_PENDING for values in self.pending.values()):
             self.lines = due
             self.flush(machine)
 
     def flush(self, machine: Mapping[str, float] | None = None) -> None:
-        """Write what is pending."""
+        """Write the pending averages."""
         if not self.pending:
             return
         means = {name: float(np.mean([float(v) for v in values])) for name, values in self.pending.items()}
         self.pending = {}
         self.latest.update(means)
-        self._send("metrics", {**self._position(), **means})
+        self._send("metrics", {**self._counts(), **means})
         self._send_machine(machine or {})
 
     def close(self) -> None:
-        for sink in reversed(self.sinks):  # the first ones, JSONL and console, hear of how the others fare
+        for sink in reversed(self.sinks):  # JSONL and console come first and may receive warnings of the others
             sink.close()
 
     def state(self) -> State:
@@ -115,26 +117,26 @@ class Recorder:
         self.lines, self.phase = state["lines"], state["phase"]
         self._last = self._now()
 
-    def _place(self) -> dict[str, int]:
+    def _position(self) -> dict[str, int]:
         return {"env_steps": self.counters.env_steps, "updates": self.counters.updates}
 
-    def _position(self) -> dict[str, Any]:
+    def _counts(self) -> dict[str, Any]:
         counters = self.counters
         frames = counters.env_steps * self.action_repeat
         counts = {"frames": frames, "cycles": counters.cycles, "episodes": counters.episodes}
-        return {**self._place(), **counts, **counters.metrics(), "phase": self.phase}
+        return {**self._position(), **counts, **counters.metrics(), "phase": self.phase}
 
     def _send_machine(self, more: Mapping[str, float]) -> None:
         before, self._last = self._last, self._now()
         seconds, steps, updates = (now - then for now, then in zip(self._last, before, strict=True))
         self._send("machine", {
-            **self._place(), "time": time.time(), "speed/env_steps_per_second": steps / max(seconds, 1e-9),
+            **self._position(), "time": time.time(), "speed/env_steps_per_second": steps / max(seconds, 1e-9),
             "speed/updates_per_second": updates / max(seconds, 1e-9),
             **self.meter.read(), **self.device_usage(), **more,
         })  # fmt: skip
 
     def _now(self) -> tuple[float, int, int]:
-        """Where the run is: seconds, env steps, updates."""
+        """Seconds, env steps and updates, to compute speeds."""
         return time.perf_counter(), self.counters.env_steps, self.counters.updates
 
     def _send(self, kind: str, record: Mapping[str, Any]) -> None:

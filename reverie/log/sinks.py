@@ -1,4 +1,4 @@
-"""Where records go. JSONL in the run folder is the truth; everything else can be rebuilt from it."""
+"""The JSONL files of a run folder. They are the source of truth: every other sink can be rebuilt from them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ KINDS = ("metrics", "scores", "machine", *ALERTS)
 
 
 class DamagedLog(RunError, ValueError):
-    """A log whose lines are not what was written; whoever can do without them goes on."""
+    """A log file with damaged lines. Callers that do not need the log catch this."""
 
 
 class JsonlSink:
-    """A file per kind in a run folder: ``metrics.jsonl``, ``scores.jsonl``, ``machine.jsonl``, ``alerts.jsonl`` ..."""
+    """Writes one file per kind: ``metrics.jsonl``, ``scores.jsonl``, ``machine.jsonl``, ``alerts.jsonl`` ..."""
 
     def __init__(self, folder: Path) -> None:
         self.files: dict[str, TextIO] = {kind: (folder / f"{kind}.jsonl").open("a", encoding="utf-8") for kind in KINDS}
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        if kind in self.files:  # pictures are for other sinks
+        if kind in self.files:  # media records are for other sinks
             self.files[kind].write(json.dumps(record) + "\n")
-        if kind == "metrics":  # a line every so many steps: whoever follows the file sees it at once
+        if kind == "metrics":  # lines are rare, and `tail -f` should show them at once
             self.files[kind].flush()
 
     def sync(self) -> dict[str, int]:
-        """Put everything on the disk; the sizes of the files in bytes."""
+        """Flush everything to disk. Returns the sizes of the files in bytes."""
         for file in self.files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -43,8 +43,8 @@ class JsonlSink:
             file.close()
 
 
-def cut_back(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Drop what was written after a checkpoint: the resumed run will write it again."""
+def truncate_logs(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Drop the records after a checkpoint. The resumed run writes them again."""
     for kind in KINDS:
         path = folder / f"{kind}.jsonl"
         if path.exists() and path.stat().st_size > sizes.get(kind, 0):
@@ -52,7 +52,7 @@ def cut_back(folder: Path, sizes: Mapping[str, int]) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """All records of a file; a last line that a crash cut short is left out. DamagedLog if others are."""
+    """All records of a file. An incomplete last line, left by a crash, is skipped. Other damage raises DamagedLog."""
     try:
         records = list(documents.read_lines(path))
     except FileNotFoundError:
@@ -60,5 +60,5 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     except ValueError as error:
         raise DamagedLog(f"{path} cannot be read: {error}.", "Remove the damaged lines.") from error
     if not all(isinstance(record, dict) for record in records):
-        raise DamagedLog(f"{path} cannot be read: it has lines that are no mappings.", "Remove those lines.")
+        raise DamagedLog(f"{path} cannot be read: some lines are not JSON objects.", "Remove those lines.")
     return records

@@ -1,4 +1,4 @@
-"""A curve in one line of text, and the few numbers of a long history that it needs."""
+"""A curve in one line of text, and the thinned-out history that it is drawn from."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ CAPACITY = 256
 
 
 class Trend:
-    """The whole history of a number in at most ``CAPACITY`` points: when it is full, neighbours are averaged."""
+    """The history of a metric in at most ``CAPACITY`` points. When it is full, neighbouring points are averaged."""
 
     def __init__(self) -> None:
         self.points: list[float] = []
-        self._share = 1
+        self._values_per_point = 1
         self._pending: list[float] = []
 
     def add(self, value: float) -> None:
         self._pending.append(value)
-        if len(self._pending) < self._share:
+        if len(self._pending) < self._values_per_point:
             return
         self.points.append(_mean(self._pending))
         self._pending = []
         if len(self.points) >= CAPACITY:
-            self._share *= 2
+            self._values_per_point *= 2
             self.points = [_mean(self.points[i : i + 2]) for i in range(0, len(self.points), 2)]
 
     def direction(self) -> int:
-        """1 if the last tenth lies above the tenth before it, -1 if below, 0 if they are about the same."""
+        """1 if the mean of the last tenth is above that of the tenth before, -1 if below, 0 if about equal."""
         finite = [point for point in self.points if math.isfinite(point)]
         length = max(1, len(finite) // 10)
         if len(finite) < 2 * length:
@@ -42,10 +42,7 @@ class Trend:
 
 
 def sparkline(values: Sequence[float], width: int, blocks: str = BLOCKS) -> str:
-    """``width`` characters from the first value to the last, so that the curves of a run stand below each other.
-
-    The lowest value is the lowest block, what is not a number is a gap.
-    """
+    """Exactly ``width`` characters, so that the curves of a run line up. Values that are not finite become gaps."""
     if width < 1 or not values:
         return ""
     points = _resample(values, width)

@@ -1,6 +1,6 @@
-"""What there is to show: the newest value of each metric with its history, alerts, where the run stands.
+"""The data of the live table: the newest value and history of each metric, alerts, and the run's progress.
 
-Many metrics cost nothing: beyond ``MOST_TRACKED`` only the more important ones are followed, the others are counted.
+At most ``MOST_TRACKED`` metrics are kept, the most important ones. The others are only counted.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from reverie.log.sparkline import Trend
 
 MOST_TRACKED = 300
 MOST_SEEN = 20_000
-"""Names beyond these are not even looked at: somebody puts numbers into names."""
+"""Further metric names are ignored. An env that puts numbers into names would otherwise use up memory."""
 LAST_ALERTS = 3
 PACE_RECORDS = 20
 
 
 @dataclass
 class Metric:
-    """One number over time."""
+    """One metric over time."""
 
     name: str
     style: Style
@@ -51,16 +51,16 @@ class Metric:
 
 @dataclass(frozen=True)
 class Alert:
-    """A line for the alerts area."""
+    """A line of the alerts area."""
 
     level: str
     text: str
-    place: int
-    """By the counter that the run goes by."""
+    position: int
+    """In env steps or updates, like the run's budget."""
 
 
 class TableData:
-    """Takes records as they come; knows nothing of screens."""
+    """Collects records for the table. Independent of how it is drawn."""
 
     def __init__(self, rules: Rules, budget: Budget = Budget()) -> None:  # noqa: B008 - it never changes
         self.rules = rules
@@ -77,7 +77,7 @@ class TableData:
         self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_RECORDS)
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
-        """A record of metrics or of the machine; other kinds are not for the board."""
+        """Add a record of the kinds ``metrics`` and ``machine``. Other kinds are ignored."""
         if kind not in ("metrics", "machine"):
             return
         for name, value in record.items():
@@ -86,23 +86,23 @@ class TableData:
             elif name in self.metrics:
                 self.metrics[name].add(float(value))
             elif name not in self._passed and name not in self._unwanted:
-                self._meet(name, float(value))
+                self._add(name, float(value))
 
-    def alert(self, level: str, text: str, place: int | None = None) -> None:
-        self.alerts.append(Alert(level, text, self.done if place is None else place))
+    def alert(self, level: str, text: str, position: int | None = None) -> None:
+        self.alerts.append(Alert(level, text, self.done if position is None else position))
 
     def tick(self, now: float | None = None) -> None:
-        """Note when the run was where, to tell how long the rest will take."""
+        """Record the time and the progress, to estimate the time left."""
         self._pace.append((time.perf_counter() if now is None else now, self.done))
 
     @property
     def done(self) -> int:
-        """How far the run has come, in what its budget is counted in."""
+        """Progress in the counter of the budget."""
         return int(self.position.get(self.budget.counter, 0))
 
     @property
-    def share(self) -> float | None:
-        """The share of the budget that is done; None where it is open."""
+    def fraction(self) -> float | None:
+        """The fraction of the budget that is done. None without a budget."""
         return min(1.0, self.done / self.budget.total) if self.budget.total else None
 
     @property
@@ -116,17 +116,17 @@ class TableData:
         return max(0.0, left - (time.perf_counter() - now))
 
     def chosen(self, count: int) -> list[Metric]:
-        """The ``count`` most important metrics, in the order in which they are drawn."""
+        """The ``count`` most important metrics, in drawing order."""
         by_importance = sorted(self.metrics.values(), key=lambda metric: (-metric.style.importance, metric.seen))
         ranks = {metric.group: self.rules.group_rank(metric.group) for metric in by_importance}
         return sorted(by_importance[: max(0, count)], key=lambda metric: ranks[metric.group])
 
     def hidden(self, shown: int) -> int:
-        """How many metrics a drawing with ``shown`` of them leaves out."""
+        """How many metrics are left out if ``shown`` of them are drawn."""
         return len(self.metrics) - shown + len(self._passed)
 
-    def _meet(self, name: str, value: float) -> None:
-        """A name that was not there before: follow it if there is room, or in the place of a less important one."""
+    def _add(self, name: str, value: float) -> None:
+        """Start tracking a new metric if there is room, or replace a less important one."""
         if len(self._passed) + len(self._unwanted) >= MOST_SEEN:
             return
         if not self.rules.is_wanted(name):

@@ -1,7 +1,7 @@
-"""Draws a board for a window of any size: a head with the progress bar, metrics in groups, alerts, running tasks.
+"""Draws the live table for a window of any size: progress bar, metrics in groups, alerts, running tasks.
 
-When there is no room for all, the most important metrics are drawn and the others counted. No line is ever longer than
-the window, and no drawing higher.
+If there is no room for all metrics, the most important ones are drawn and the others counted. The drawing never exceeds
+the window.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ GAP = 2
 VALUE = 9
 LONGEST_CURVE = 64
 FEW = 6
-"""So many metrics need no second column."""
+"""Up to this number of metrics, one column is enough."""
 ROOMY = 22
-"""From so many lines on, groups that are set apart are worth more than a few metrics of little importance."""
+"""From this number of lines on, groups are separated by empty lines, even if that hides a few metrics."""
 BORDER_FROM = 14
-"""A window less high than this is too small for a border."""
+"""Lower windows have no border."""
 
 
 def draw(
     board: TableData, width: int, height: int, tasks: Sequence[Task] = (), ascii_only: bool = False
 ) -> RenderableType:
-    """Everything that fits into ``width`` columns and ``height`` lines."""
+    """The table in at most ``width`` columns and ``height`` lines."""
     has_border = height >= BORDER_FROM
     inner = width - 4 if has_border else width
     head = _head(board, inner)
@@ -76,7 +76,7 @@ def _frame(board: TableData, parts: list[RenderableType], shown: int, width: int
 
 
 def _head(board: TableData, width: int) -> list[RenderableType]:
-    """Where the run stands, as a bar and in words."""
+    """The run's progress, as a bar and in words."""
     position = board.position
     words = [str(position.get("phase") or "starting")]
     words += [f"cycle {position['cycles']:,}"] if "cycles" in position else []
@@ -93,15 +93,17 @@ def _head(board: TableData, width: int) -> list[RenderableType]:
 
 
 def _bar(board: TableData, left: float | None, width: int) -> RenderableType:
-    if board.share is None:
+    if board.fraction is None:
         return Text(board.budget.amount(board.done), style="bold", no_wrap=True)
     steps = f"{board.done:,} of {board.budget.total:,}" if width >= 60 else f"{board.done:,}"
-    rest = f"{in_words(left)} left" if left is not None and board.share < 1 else ""
-    cells: list[tuple[str, str]] = [(f"{board.share:4.0%}", "bold"), (steps, ""), (rest, "green")]
+    rest = f"{in_words(left)} left" if left is not None and board.fraction < 1 else ""
+    cells: list[tuple[str, str]] = [(f"{board.fraction:4.0%}", "bold"), (steps, ""), (rest, "green")]
     cells = [(text, style) for text, style in cells if text]
     free = width - sum(len(text) + 2 for text, _ in cells)
     grid = Table.grid(padding=(0, 2, 0, 0))
-    bar = ProgressBar(total=1, completed=board.share, width=max(5, free), complete_style="cyan", finished_style="green")
+    bar = ProgressBar(
+        total=1, completed=board.fraction, width=max(5, free), complete_style="cyan", finished_style="green"
+    )
     grid.add_row(bar, *(Text(text, style=style, no_wrap=True) for text, style in cells))
     return grid
 
@@ -111,15 +113,15 @@ def _columns(metrics: Sequence[Metric], halves: int, width: int, roomy: int, asc
         return []
     if halves == 1:
         return [_metric_table(metrics, width, roomy, ascii_only)]
-    cut = _even_cut(metrics, roomy)
+    split = _column_split(metrics, roomy)
     grid = Table.grid(padding=(0, 3, 0, 0), expand=False)
     each = (width - 6) // 2
-    grid.add_row(*(_metric_table(part, each, roomy, ascii_only) for part in (metrics[:cut], metrics[cut:])))
+    grid.add_row(*(_metric_table(half, each, roomy, ascii_only) for half in (metrics[:split], metrics[split:])))
     return [grid]
 
 
-def _even_cut(metrics: Sequence[Metric], lines: int) -> int:
-    """Where to go on in a second column: at the start of a group if one is near the middle."""
+def _column_split(metrics: Sequence[Metric], lines: int) -> int:
+    """Index of the first metric in the second column: the start of a group if one is near the middle."""
     middle = math.ceil(len(metrics) / 2)
     starts = [i + 1 for i, (one, other) in enumerate(pairwise(metrics)) if one.group != other.group]
     fitting = [start for start in starts if max(start, len(metrics) - start) <= lines]
@@ -128,7 +130,7 @@ def _even_cut(metrics: Sequence[Metric], lines: int) -> int:
 
 
 def _metric_table(metrics: Sequence[Metric], width: int, roomy: int, ascii_only: bool) -> Table:
-    """A line per metric, its group named once; groups are set apart if there is room."""
+    """One line per metric. Each group is named once, and separated by an empty line if there is room."""
     sizes = Counter(metric.group for metric in metrics)
     is_spaced = roomy >= len(metrics) + len(sizes)
     layout = _Layout.fitting(metrics, width)
@@ -185,7 +187,7 @@ def _cells(metric: Metric, is_first: bool, curve: int, ascii_only: bool) -> list
 
 
 def _best(metric: Metric, ascii_only: bool) -> Text:
-    """The best value so far, of metrics that have a good direction; it shines while it holds."""
+    """The best value so far, of metrics with a better direction. Bright while the newest value is the best."""
     if metric.style.better == "neither" or not math.isfinite(metric.best):
         return Text()
     star = "* " if ascii_only else "★ "
@@ -193,7 +195,7 @@ def _best(metric: Metric, ascii_only: bool) -> Text:
 
 
 def _arrow(metric: Metric, ascii_only: bool) -> Text:
-    """Where the metric is going, green if that is good and red if it is not."""
+    """The metric's direction: green if it improves, red if it gets worse."""
     direction = metric.trend.direction()
     sign = ("v ^" if ascii_only else "▼ ▲")[direction + 1]
     if metric.style.better == "neither" or not direction:
@@ -206,6 +208,6 @@ def _alert_line(alert: Alert, width: int) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{ALERT_SIGNS.get(alert.level, '!')} ", style=colour)
     text.append(" ".join(alert.text.split()), style=colour)
-    text.append(f"  at {alert.place:,}", style="dim")
+    text.append(f"  at {alert.position:,}", style="dim")
     text.truncate(width, overflow="ellipsis")
     return text

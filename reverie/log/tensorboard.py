@@ -1,7 +1,8 @@
 """TensorBoard curves, histograms, videos and figures of a run, in ``<run>/tensorboard``.
 
-Event files cannot be cut back, so after a resume they would show a doubled stretch. Curves are therefore rebuilt from
-the JSONL files at every start. Pictures get an event file per place in the run; those past the checkpoint are deleted.
+Event files cannot be truncated, so after a resume they would repeat the records since the checkpoint. Every start
+therefore rebuilds the curves from the JSONL files. Histograms, videos and figures get one event file per position in
+the run, and a resume deletes the files after its checkpoint.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ MEDIA = "media"
 
 
 class TensorBoardConfig(ComponentConfig):
-    """Curves for TensorBoard."""
+    """Writes event files for TensorBoard."""
 
     kind: str = "tensorboard"
 
 
 class TensorBoardSink:
-    """Writes every number of metrics and machine records over env steps (or updates), and every episode's return."""
+    """Writes all metrics, machine records and episode returns over env steps (or updates)."""
 
     Config = TensorBoardConfig
 
@@ -90,25 +91,25 @@ class TensorBoardSink:
         writer.add_event(self._make_event(record, [self._summary.Value(tag=record["name"], **content)]))
         writer.flush()
 
-    def _media_writer(self, place: int) -> Any:
-        """A file for each place in the run, so that a resume can delete those that it makes anew."""
-        if self._media is None or self._media[0] != place:
+    def _media_writer(self, position: int) -> Any:
+        """One file per position in the run, so that a resume can delete the files that it writes again."""
+        if self._media is None or self._media[0] != position:
             if self._media is not None:
                 self._media[1].close()
-            # In a folder of their own: TensorBoard reads the files of a folder one after the other, to the end of each.
-            self._media = place, self._file_writer(str(self.folder / MEDIA), filename_suffix=f".{place}")
+            # In a separate folder: TensorBoard reads the files of one folder in order, each to its end.
+            self._media = position, self._file_writer(str(self.folder / MEDIA), filename_suffix=f".{position}")
         return self._media[1]
 
     def _make_event(self, record: Mapping[str, Any], values: list[Any]) -> Any:
-        step = record.get(self._counter, 0)  # machine records of earlier runs have env steps alone
+        step = record.get(self._counter, 0)  # machine records of older runs lack updates
         return self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
 
 
-def _delete_outdated(folder: Path, place: int) -> None:
-    """All curves, and what was drawn after the checkpoint."""
+def _delete_outdated(folder: Path, position: int) -> None:
+    """Delete all curves, and the media from after the checkpoint."""
     for path in folder.glob("*tfevents*"):
         path.unlink()
     for path in (folder / MEDIA).glob("*tfevents*"):
         number = path.suffix.removeprefix(".")
-        if not number.isdigit() or int(number) > place:
+        if not number.isdigit() or int(number) > position:
             path.unlink()

@@ -1,8 +1,8 @@
-"""Video files: H.264 in mp4 by the ffmpeg of the ``video`` extra, or GIF by Pillow, which is always there.
+"""Writes video files: H.264 in mp4 with the ffmpeg of the ``video`` extra, or GIF with Pillow, which needs no extra.
 
-A file appears under its name only when it is whole. Frames for an mp4 go through a pipe to a process of its own: none
-is kept in memory, and an encoder that crashes takes nothing with it. The ffmpeg inside imageio-ffmpeg is under the GPL,
-so it is an extra that you choose to install and not a part of Reverie.
+A file appears under its name only when it is complete. Frames of an mp4 are piped to a separate process, so none is
+kept in memory and a crash of the encoder does not harm the run. The ffmpeg in imageio-ffmpeg is licensed under the GPL,
+so it is an optional extra and no part of Reverie.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from reverie.log.video_frames import VideoError
 
 ENDINGS = (".mp4", ".gif")
 FEWEST_CENTISECONDS = 2
-"""Browsers slow a GIF with a shorter delay than this down to ten frames per second."""
+"""Browsers play a GIF with a shorter delay at only ten frames per second."""
 
 PIPE_BYTES = 1 << 20
-"""Room for about a frame: with the usual 64 kB, both sides would wake each other a dozen times per frame."""
+"""Room for about one frame. With the usual 64 kB the two processes would wake each other a dozen times per frame."""
 CAREFUL = ("-preset", "veryfast", "-crf", "20", "-threads", "2")
 QUICK = ("-preset", "ultrafast", "-crf", "22", "-threads", "1", "-x264-params", "deblock=0,0")
-"""The quickest preset, but for its blocky edges."""
+"""The fastest preset, with deblocking."""
 
 
 class ViewerLeft(Exception):
-    """Whoever watches has had enough."""
+    """The viewer closed the window."""
 
 
 def is_installed() -> bool:
@@ -44,16 +44,18 @@ def is_installed() -> bool:
 
 @contextmanager
 def open_video(path: Path, fps: float, quick: bool = False) -> Iterator[FrameSink]:
-    """Write a video by its ending, .mp4 or .gif; if anything fails on the way, an older file stays as it is.
+    """Write a video in the format of its file ending, .mp4 or .gif. If anything fails, an older file is kept.
 
-    ``quick`` takes ffmpeg two thirds of the time, and the file is twice as large.
+    ``quick`` needs two thirds of the encoding time and makes the file twice as large.
     """
     if path.suffix not in ENDINGS:
-        raise VideoError(f"'{path.name}' names no kind of video.", f"Let it end with {' or '.join(ENDINGS)}.")
+        raise VideoError(
+            f"'{path.name}' does not end like a video.", f"Choose a name that ends with {' or '.join(ENDINGS)}."
+        )
     temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)  # it may be a link to somewhere else
+        temporary.unlink(missing_ok=True)  # it may be a symbolic link to another file
         writer = Mp4Writer(temporary, fps, quick) if path.suffix == ".mp4" else GifWriter(temporary, fps)
         try:
             yield writer
@@ -68,7 +70,7 @@ def open_video(path: Path, fps: float, quick: bool = False) -> Iterator[FrameSin
 
 
 class Mp4Writer:
-    """Pipes frames to ffmpeg, which is started by the first of them."""
+    """Pipes frames to ffmpeg. The first frame starts the process."""
 
     def __init__(self, path: Path, fps: float, quick: bool = False) -> None:
         self.path = path
@@ -76,7 +78,7 @@ class Mp4Writer:
         self.effort = QUICK if quick else CAREFUL
         self._ffmpeg = _find_ffmpeg()
         self._process: subprocess.Popen[bytes] | None = None
-        self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
 
     def add(self, frame: Array) -> None:
         if self._process is None:
@@ -85,44 +87,44 @@ class Mp4Writer:
         try:
             _write_all(self._process.stdin, frame)
         except BrokenPipeError:
-            self.finish()  # which tells why ffmpeg has gone
+            self.finish()  # raises with ffmpeg's own message
             raise
 
     def finish(self) -> None:
-        """Wait until the file is whole."""
+        """Wait until the file is complete."""
         if self._process is None:
             raise VideoError("There was no frame to write.")
         assert self._process.stdin is not None
         self._process.stdin.close()
         if code := self._process.wait():
-            self._complaints.seek(0)
-            lines = self._complaints.read().decode(errors="replace").strip().splitlines()
-            raise VideoError(f"ffmpeg failed (code {code}): {lines[-1] if lines else 'it does not say why'}")
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise VideoError(f"ffmpeg failed (code {code}): {lines[-1] if lines else 'no message'}")
 
     def close(self) -> None:
-        """End ffmpeg if it still runs."""
+        """Kill ffmpeg if it is still running."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
-        self._complaints.close()
+        self._errors.close()
 
     def _start(self, width: int, height: int) -> subprocess.Popen[bytes]:
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{self.fps:g}", "-i", "-"]
-        # Browsers play 4:2:0 only, and guess colours wrongly unless the file names the standard.
+        # Browsers play only 4:2:0, and show wrong colours unless the file names the colour standard.
         colours = ["-vf", "scale=out_color_matrix=bt709", "-pix_fmt", "yuv420p", "-colorspace", "bt709"]
         colours += ["-color_primaries", "bt709", "-color_trc", "bt709", "-color_range", "tv"]
         codec = ["-c:v", "libx264", *self.effort, "-g", f"{2 * self.fps:.0f}"]
         words = ["-y", "-nostdin", "-loglevel", "error", *source, "-an", *codec, *colours]
         command = [self._ffmpeg, *words, "-movflags", "+faststart", "-f", "mp4", str(self.path)]
-        # In a session of its own, so that Ctrl-C in the terminal is left to us.
+        # In a new session, so that Ctrl-C in the terminal does not reach ffmpeg.
         return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stderr=self._complaints, start_new_session=True,
+            command, stdin=subprocess.PIPE, stderr=self._errors, start_new_session=True,
             bufsize=0, pipesize=PIPE_BYTES,
         )  # fmt: skip
 
 
 class GifWriter:
-    """Keeps frames with one byte per pixel and writes them at the end."""
+    """Keeps frames in memory, one byte per pixel, and writes the file at the end."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self.path = path
@@ -156,6 +158,6 @@ def _find_ffmpeg() -> str:
 
         path: str = imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError) as error:
-        fix = 'pip install "reverie[video]", or write a GIF, which needs nothing more.'
-        raise VideoError("There is nothing here that writes mp4 files.", fix) from error
+        fix = 'pip install "reverie[video]", or write a GIF, which needs no extra.'
+        raise VideoError("mp4 files need ffmpeg, which is not installed.", fix) from error
     return path

@@ -1,7 +1,7 @@
-"""Pictures of an env as frames of a video: one size, and a strip below that tells how the episode goes.
+"""Turns an env's images into video frames of one size, with a caption below that shows the episode's progress.
 
-Small pictures are enlarged by whole numbers, so that every pixel of the env stays a sharp square. The strip lies below
-the picture and hides nothing. Both sides are even, as H.264 needs them.
+Small images are enlarged by whole numbers, so that every pixel stays a sharp square. Width and height of a frame are
+even, as H.264 requires.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from reverie.core.errors import ReverieError
 from reverie.core.types import Array
 
 LONG_SIDE = 512
-"""Pictures are enlarged as long as neither side becomes longer than this."""
+"""Images are enlarged as long as neither side becomes longer than this."""
 LEAST_WIDTH = 320
-"""Narrower pictures stand in the middle of a frame of this width, so that the strip can be read."""
+"""Narrower images are centred in a frame of this width, so that the caption is readable."""
 WIDE_TEXT = "return -1,000.0"
-"""A title, or at least its first word, is drawn where texts as wide as this fit on both sides of it."""
+"""The title, or its first word, is drawn only if a text as wide as this fits on both sides of it."""
 BACKGROUND, TRACK, ACCENT = (17, 19, 26), (44, 48, 60), (94, 173, 255)
 BRIGHT, DIM = (242, 244, 248), (150, 157, 172)
 
 
 class VideoError(ReverieError):
-    """A video cannot be made; training never fails by it."""
+    """A video cannot be made. Training continues without it."""
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What the strip says: two texts, and which share of the longest possible episode is over."""
+    """Two texts, and the fraction of the episode's time limit that has passed."""
 
     left: str
     right: str
-    share: float = 0.0
+    progress: float = 0.0
 
 
 class Canvas:
-    """Turns the pictures of one env into frames; the first picture decides their size."""
+    """Turns the images of one env into frames. The first image decides their size."""
 
     def __init__(self, title: str = "") -> None:
         self.title = title
@@ -49,7 +49,7 @@ class Canvas:
         self._strip = Strip(LEAST_WIDTH, "")
 
     def draw(self, picture: Any, caption: Caption) -> Array:
-        """A frame (H, W, 3) of uint8, good until the next one is drawn into the same memory."""
+        """A frame (H, W, 3) of uint8. The next call overwrites it."""
         array = as_picture(picture)
         if not self._frame.size:
             self._prepare(array.shape[0], array.shape[1])
@@ -72,7 +72,7 @@ class Canvas:
 
 
 class Strip:
-    """The strip below the picture: how far the episode is as a line, the return, a title, the step."""
+    """The strip below the image: a progress line, the return, a title and the step."""
 
     def __init__(self, width: int, title: str) -> None:
         self.width, self.height = width, _even(max(36, width // 13))
@@ -90,7 +90,7 @@ class Strip:
     def draw(self, caption: Caption) -> Image.Image:
         image = self._empty.copy()
         draw = ImageDraw.Draw(image)
-        done = round(min(1.0, caption.share) * self.width)
+        done = round(min(1.0, caption.progress) * self.width)
         if done:
             draw.rectangle((0, 0, done - 1, self._line - 1), fill=ACCENT)
         draw.text((self._margin, self._middle), caption.left, BRIGHT, self._font, anchor="lm")
@@ -99,20 +99,22 @@ class Strip:
 
 
 def as_picture(picture: Any) -> Array:
-    """What ``render()`` gave as (H, W, 3) of uint8; VideoError if it is no picture."""
+    """The result of ``render()`` as (H, W, 3) of uint8. VideoError if it is not an image."""
     array: Array = picture if isinstance(picture, np.ndarray) else np.zeros(0)
     if array.ndim == 2:
         array = array[..., None]
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4) or not array.size or array.dtype == object:
         what = f"an array of shape {array.shape}" if isinstance(picture, np.ndarray) else repr(type(picture).__name__)
-        raise VideoError(f"render() gave {what} instead of a picture.", "It should be (height, width, 3) of uint8.")
+        raise VideoError(
+            f"render() returned {what} instead of an image.", "Return an array (height, width, 3) of uint8."
+        )
     if array.dtype != np.uint8:
         array = np.clip(array, 0, 255).astype(np.uint8)
     return np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array[..., :3]
 
 
 def as_return(total: float) -> str:
-    """A return for people: two digits behind the point where they matter."""
+    """A return as text, with two decimals where they matter."""
     return f"{total:,.2f}" if abs(total) < 100 and not float(total).is_integer() else f"{total:,.1f}"
 
 

@@ -1,7 +1,7 @@
-"""Weights & Biases as a sink, and the overrides of a run that a W&B sweep agent has started.
+"""The sink for Weights & Biases, and the overrides of a run that was started by a W&B sweep agent.
 
-The run's id is kept in its folder, so a resume goes on in the same W&B run. What was sent cannot be taken back: after a
-resume the stretch since the checkpoint is sent a second time, with the same numbers.
+The id of the W&B run is kept in the run folder, so a resume continues the same W&B run. Sent records cannot be deleted:
+a resume sends the records since its checkpoint a second time, with equal numbers.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ NOT_CURVES = ("phase", "time")
 
 
 class WandbConfig(ComponentConfig):
-    """Where a run is sent. What is left out, W&B takes from its own settings and environment variables."""
+    """Sends the run to Weights & Biases, which reads settings that are left out from its environment variables."""
 
     kind: str = "wandb"
     project: str | None = "reverie"
     """The W&B project."""
     entity: str | None = None
-    """The user or team."""
+    """The W&B user or team."""
     mode: Literal["online", "offline", "disabled"] | None = None
-    """offline keeps everything in the run folder until `wandb sync` is called."""
+    """offline keeps everything in the run folder until you call `wandb sync`."""
     group: str | None = None
-    """Runs of one experiment."""
+    """Name that groups the runs of one experiment."""
     tags: tuple[str, ...] = ()
-    """Words to find the run by."""
+    """Tags of the W&B run."""
 
 
 class WandbSink:
-    """Sends metrics, scores, alerts and pictures, all over env steps, or updates without them."""
+    """Sends metrics, scores, alerts and media, over env steps, or over updates in runs without env steps."""
 
     Config = WandbConfig
 
     def __init__(self, config: WandbConfig, run: RunInfo) -> None:
         if config.mode == "offline":
-            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # offline is meant for that as well
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # offline includes W&B's crash reports
         import wandb
 
         self._wandb = wandb
@@ -73,12 +73,12 @@ class WandbSink:
         elif kind in ("metrics", "machine"):
             self._run.log({key: value for key, value in record.items() if key not in NOT_CURVES})
         elif kind in ("histogram", "video", "figure"):
-            self._run.log({self._counter: record[self._counter], record["name"]: self._picture(kind, record)})
+            self._run.log({self._counter: record[self._counter], record["name"]: self._media(kind, record)})
 
     def close(self) -> None:
         self._run.finish()
 
-    def _picture(self, kind: str, record: Mapping[str, Any]) -> Any:
+    def _media(self, kind: str, record: Mapping[str, Any]) -> Any:
         if kind == "histogram":
             return self._wandb.Histogram(record["values"])
         if kind == "figure":
@@ -87,20 +87,20 @@ class WandbSink:
 
 
 def _run_id(folder: Path) -> str | None:
-    """The id that the run has had since its first start; an agent has chosen one already."""
+    """The id of the W&B run, kept in the run folder. None if a sweep agent has chosen the id."""
     if os.environ.get("WANDB_RUN_ID"):
         return None
     path = folder / ID_FILE
     with suppress(OSError, ValueError):
         if re.fullmatch(r"[a-z0-9]{1,64}", known := documents.read_text(path).strip()):
             return known
-    made = secrets.token_hex(4)  # a name, not a draw of the run
+    made = secrets.token_hex(4)  # not from the run's random streams
     path.write_text(made + "\n")
     return made
 
 
 def sweep_overrides(environment: Mapping[str, str]) -> list[str]:
-    """What a W&B sweep agent has chosen for this run, as ``key=value`` words; nothing if there is no agent."""
+    """The parameters that a W&B sweep agent has chosen, as ``key=value`` overrides. Empty without an agent."""
     path = environment.get("WANDB_SWEEP_PARAM_PATH")
     if not environment.get("WANDB_SWEEP_ID") or not path:
         return []
@@ -111,6 +111,6 @@ def sweep_overrides(environment: Mapping[str, str]) -> list[str]:
         return [f"{key}={json.dumps(entry['value'])}" for key, entry in chosen.items() if key != "wandb_version"]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
         raise ConfigError(
-            f"The W&B agent names its choices in '{path}', which cannot be read: {error}",
+            f"The parameters of the W&B sweep agent are in '{path}', which cannot be read: {error}",
             "Start the agent again, or unset WANDB_SWEEP_ID to train without it.",
         ) from error

@@ -1,6 +1,6 @@
-"""Posts alerts to a web address. Training never waits for it and never fails by it.
+"""Posts alerts to a web address. Training never waits for a post and does not fail if one fails.
 
-The address may hold a secret, so it is never part of a message. ``env:NAME`` keeps it out of config.yaml as well.
+The address may contain a secret, so messages never show it. ``env:NAME`` also keeps it out of config.yaml.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from reverie.core.errors import ConfigError
 from reverie.log.sinks import ALERTS
 
 OWN_NAMES = "REVERIE_"
-"""Environment variables whose names begin so are set for Reverie by the user's own word."""
+"""Prefix of environment variables that the user has set for Reverie."""
 MOST_WAITING = 100
-"""Alerts that may wait to be posted; what comes beyond is dropped."""
+"""Alerts that may wait to be posted. Further ones are dropped."""
 
 
 class WebhookSink:
-    """Hands alerts to a thread of its own, which posts them one by one; ``warn`` is told once if that fails."""
+    """Posts alerts one by one in a separate thread. Calls ``warn`` at the first failure only."""
 
     def __init__(self, url: str, run: str, warn: Callable[[str], None], timeout_seconds: float = 5.0) -> None:
         self.run = run
@@ -38,7 +38,7 @@ class WebhookSink:
         self._url = url
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         self._opener = urllib.request.build_opener(_NoRedirects)
-        # A daemon: a server that never answers must not keep the program from ending.
+        # A daemon thread: a server that never answers must not keep the program from exiting.
         threading.Thread(target=self._post_all, name="webhook", daemon=True).start()
 
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class WebhookSink:
                 self._fail("too many alerts are waiting")
 
     def close(self) -> None:
-        """Let what is waiting go out, for as long as one post may take."""
+        """Wait for the remaining posts, at most for the timeout of one."""
         deadline = time.monotonic() + self.timeout_seconds
         while self._waiting.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -74,32 +74,34 @@ class WebhookSink:
         self.failures += 1
         if self.failures == 1:
             with suppress(ValueError):  # the log is closed already
-                self.warn(f"An alert could not be posted to monitor.webhook ({reason}); training goes on.")
+                self.warn(f"An alert could not be posted to monitor.webhook ({reason}). Training continues.")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """An address that leads elsewhere is not the one that was asked for."""
+    """Follows no redirects: alerts go only to the address that the user gave."""
 
     def redirect_request(self, *arguments: Any, **named: Any) -> None:
         return None
 
 
 def is_own(setting: str) -> bool:
-    """Whether the address is the user's own word rather than the config's."""
+    """Whether the user has set the address, rather than the config of a run."""
     return setting.startswith(f"env:{OWN_NAMES}")
 
 
 def make_webhook(setting: str, run: str, warn: Callable[[str], None]) -> WebhookSink | None:
-    """The sink for ``monitor.webhook``; none where a stranger's config says where to post to."""
+    """The sink for ``monitor.webhook``. None if the address comes from a run that is not trusted."""
     if not is_own(setting) and not registry.is_own():
-        rule = f"this run was not made here, so monitor.webhook counts only with --trust, or as env:{OWN_NAMES}..."
-        warn(f"Alerts are not posted: {rule}")
+        warn(
+            "Alerts are not posted: this run was not made here, so monitor.webhook needs --trust or the form "
+            f"env:{OWN_NAMES}..."
+        )
         return None
     return WebhookSink(read_address(setting), run, warn)
 
 
 def read_address(setting: str) -> str:
-    """The web address of ``monitor.webhook``; what does not look like one is refused without being shown."""
+    """The web address of ``monitor.webhook``. Anything else is refused without showing it."""
     name = setting.removeprefix("env:")
     url = os.environ.get(name, "") if name != setting else setting
     try:
@@ -108,6 +110,6 @@ def read_address(setting: str) -> str:
     except ValueError:
         is_web = False
     if not is_web:
-        where = f"the environment variable {name}" if name != setting else "monitor.webhook"
-        raise ConfigError(f"There is no http(s) address in {where}.", "Set it, or leave monitor.webhook out.")
+        where = f"The environment variable {name}" if name != setting else "monitor.webhook"
+        raise ConfigError(f"{where} does not contain an http(s) address.", "Set it, or remove monitor.webhook.")
     return url

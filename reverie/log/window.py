@@ -1,4 +1,4 @@
-"""A window that shows frames, and the keys that are pressed in it. Drawn by pygame, which Gymnasium brings along."""
+"""A window that shows frames and reads keys. It uses pygame."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ IDLE_FPS = 60
 
 
 class Window:
-    """Shows every frame for its time. Escape, q or the close button raise ViewerLeft."""
+    """Shows frames at a fixed rate. Escape, q and the close button raise ViewerLeft."""
 
     def __init__(self, title: str, fps: float) -> None:
         self.title = title
         self.fps = fps
         self.pressed: set[str] = set()
-        """The names of the keys that are down."""
+        """Names of the keys that are down now."""
         self.tapped: set[str] = set()
-        """Those that went down since :meth:`take_tapped`, also if they are up again."""
+        """Names of the keys pressed since the last :meth:`take_tapped`, even if released by now."""
         self._pygame = _import_pygame()
         self._clock = self._pygame.time.Clock()
         self._screen: Any = None
@@ -39,7 +39,7 @@ class Window:
         self.listen()
 
     def listen(self) -> None:
-        """Take note of the keyboard."""
+        """Process keyboard and window events."""
         pygame = self._pygame
         for event in pygame.event.get():
             if event.type == pygame.QUIT:
@@ -56,12 +56,12 @@ class Window:
                 self.pressed.discard(name)
 
     def take_tapped(self) -> set[str]:
-        """The keys that went down since the last call."""
+        """The keys pressed since the last call."""
         tapped, self.tapped = self.tapped, set()
         return tapped
 
     def wait(self) -> None:
-        """Let a moment pass."""
+        """Wait for one tick of the idle clock."""
         self._clock.tick(IDLE_FPS)
         self.listen()
 
@@ -87,10 +87,10 @@ def open_window(title: str, fps: float) -> Iterator[Window]:
 
 
 def no_screen(reason: str = "") -> ConfigError:
-    """What to tell where a window cannot be opened."""
+    """The error for machines where no window can be opened."""
     return ConfigError(
-        f"There is no screen here to open a window on{f' ({reason})' if reason else ''}.",
-        "Over ssh, connect with ssh -X. To look at a file instead: reverie play --random <env> --gif, "
+        f"No window can be opened: there is no screen{f' ({reason})' if reason else ''}.",
+        "Over ssh, connect with ssh -X. To write a file instead: reverie play --random <env> --gif, "
         "or reverie record <run>.",
     )
 

@@ -20,7 +20,7 @@ from reverie.log.console import Console
 from reverie.log.loggers import RunInfo, make_loggers
 from reverie.log.metric_styles import Rules
 from reverie.log.progress import progress, quiet_progress, shown_in
-from reverie.log.sinks import JsonlSink, cut_back
+from reverie.log.sinks import JsonlSink, truncate_logs
 from reverie.log.webhook import make_webhook
 from reverie.machine.memory import is_debugged
 from reverie.preflight.summary import examine_session, report_lines
@@ -67,7 +67,7 @@ class Execution:
             run = self._assemble(stack, checkpoint)
             # From here on the run can continue. A start that is refused earlier must not change the folder.
             self.before_start()
-            cut_back(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
+            truncate_logs(self.folder.path, checkpoint.summary["logs"] if checkpoint else {})
             self._add_loggers(run.session)
             self._add_webhook(run.session)
             self._introduce(run.session, (*self._about_snapshots(run.snapshots), *lost_episodes(run.session), *notes))

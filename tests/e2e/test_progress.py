@@ -115,4 +115,4 @@ def test_bars_get_full(run: Path, tmp_path: Path) -> None:
         api.verify(str(run), "all", quiet=False)
     assert [task.total for task in place.tasks][:2] == [3, 3]
     assert len(place.tasks) == 4  # the run has two checkpoints
-    assert [task.share for task in place.tasks] == [1.0] * 4
+    assert [task.fraction for task in place.tasks] == [1.0] * 4

@@ -187,7 +187,7 @@ def fill_disk_for_json(patch: pytest.MonkeyPatch) -> None:
 
 def remove_package(patch: pytest.MonkeyPatch) -> None:
     def missing() -> str:
-        raise VideoError("There is nothing here that writes mp4 files.", "Install it.")
+        raise VideoError("mp4 files need ffmpeg, which is not installed.", "Install it.")
 
     patch.setattr("reverie.log.video._find_ffmpeg", missing)
 
@@ -199,7 +199,7 @@ def remove_package(patch: pytest.MonkeyPatch) -> None:
         (break_encoder, "ffmpeg failed"),
         (fill_disk, "No space left on device"),
         (fill_disk_for_json, "No space left on device"),
-        (remove_package, "nothing here that writes mp4"),
+        (remove_package, "which is not installed"),
     ],
 )
 def test_trouble_is_told_once_and_training_goes_on(

@@ -17,7 +17,7 @@ from reverie.log import live_table as live_module
 from reverie.log import progress as progress_module
 from reverie.log.console import Console
 from reverie.log.live_table import LEAST_SECONDS, Screen
-from reverie.log.progress import Task, is_watched
+from reverie.log.progress import Task, is_terminal
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
@@ -39,7 +39,7 @@ class Terminal(Screen):
 
 @pytest.fixture
 def make_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Console]]:
-    monkeypatch.setattr(console_module, "is_watched", lambda: True)
+    monkeypatch.setattr(console_module, "is_terminal", lambda: True)
     monkeypatch.setattr(console_module, "Screen", Terminal)
     monkeypatch.setattr(live_module, "IDLE_SECONDS", 3600)
     made: list[Console] = []
@@ -211,7 +211,7 @@ def test_a_log_names_a_task_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "is_terminal", "expected"),
+    ("environment", "is_tty", "expected"),
     [
         ({"TERM": "xterm-256color"}, True, True),
         ({"TERM": "xterm-256color"}, False, False),
@@ -221,22 +221,22 @@ def test_a_log_names_a_task_once(tmp_path: Path) -> None:
     ],
 )
 def test_who_gets_a_table(
-    environment: dict[str, str], is_terminal: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str], is_tty: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stream(io.StringIO):
         def isatty(self) -> bool:
-            return is_terminal
+            return is_tty
 
     for name in ("CI", "TERM"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(progress_module.sys, "stderr", Stream())
-    assert is_watched() is expected
+    assert is_terminal() is expected
 
 
 def test_quiet_has_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console_module, "is_watched", lambda: True)
+    monkeypatch.setattr(console_module, "is_terminal", lambda: True)
     quiet: Any = Console(tmp_path, Budget(total=100), quiet=True)
     quiet.start("title")
     assert quiet.live is None

@@ -13,7 +13,7 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.log.guarded_sink import GuardedSink
 from reverie.log.loggers import RunInfo, make_loggers
-from reverie.log.progress import _place
+from reverie.log.progress import _display
 from reverie.log.sinks import read_jsonl
 
 HERE = "tests.unit.log.test_loggers"
@@ -66,14 +66,14 @@ def test_a_class_of_ones_own_gets_all_records(runs_dir: Path) -> None:
     words = (*WORDS, "video.enabled=false", f"log.loggers=[{{kind: {HERE}.KeepingSink, file: mine.txt}}]")
     run = api.train("CartPole-v1:ppo", *words, steps=200, runs_dir=runs_dir)
     assert (run.path / "mine.txt").read_text() == "figure histogram machine metrics scores"
-    assert _place.get() is None  # progress lines of whatever comes next are not the run's any more
+    assert _display.get() is None  # progress lines of whatever comes next are not the run's any more
 
 
 @pytest.mark.parametrize(
     ("at", "warning"),
     [
         ("start", "could not start and is left out (OSError: [Errno 28] No space left on device)"),
-        ("write", "failed and is dropped (OSError: [Errno 28] No space left on device)"),
+        ("write", "failed and was switched off (OSError: [Errno 28] No space left on device)"),
         ("close", "could not be closed (RuntimeError: the server is gone)"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_dropped_sink_is_not_asked_again() -> None:
     guarded.write("scores", {})
     guarded.close()
     assert asked == ["metrics", "close"]
-    assert warnings == ["mine failed and is dropped (ValueError); metrics.jsonl goes on"]
+    assert warnings == ["mine failed and was switched off (ValueError). metrics.jsonl is still written."]
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:

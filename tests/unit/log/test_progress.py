@@ -56,7 +56,7 @@ def test_long_work_is_shown_until_it_ends(after: Callable[[float], None]) -> Non
         assert place.has_begun.wait(10)
         task.advance()
     assert place.calls == [("begin", "counting"), ("end", "counting")]
-    assert task.share == 0.5
+    assert task.fraction == 0.5
 
 
 def test_a_line_that_is_shown_ends_also_when_the_work_fails(after: Callable[[float], None]) -> None:
@@ -76,7 +76,7 @@ def test_a_line_that_is_shown_ends_also_when_the_work_fails(after: Callable[[flo
 def test_quiet_shows_nothing(after: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
     after(0)
     quiet = Listener()
-    monkeypatch.setattr(module, "Nowhere", lambda: quiet)
+    monkeypatch.setattr(module, "NoDisplay", lambda: quiet)
     place = Listener()
     with shown_in(place), progress("counting", quiet=True):
         assert quiet.has_begun.wait(10)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reverie.log.sinks import DamagedLog, JsonlSink, cut_back, read_jsonl
+from reverie.log.sinks import DamagedLog, JsonlSink, read_jsonl, truncate_logs
 
 
 def test_records_go_to_the_file_of_their_kind(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_sink_adds_to_what_is_there(tmp_path: Path) -> None:
     assert read_jsonl(tmp_path / "metrics.jsonl") == [{"number": 0}, {"number": 1}]
 
 
-def test_files_are_cut_back_to_a_checkpoint(tmp_path: Path) -> None:
+def test_files_are_truncate_logs_to_a_checkpoint(tmp_path: Path) -> None:
     sink = JsonlSink(tmp_path)
     sink.write("metrics", {"number": 0})
     sizes = sink.sync()
@@ -36,7 +36,7 @@ def test_files_are_cut_back_to_a_checkpoint(tmp_path: Path) -> None:
     sink.write("metrics", {"number": 1})
     sink.write("scores", {"number": 2})
     sink.close()
-    cut_back(tmp_path, sizes)
+    truncate_logs(tmp_path, sizes)
     assert read_jsonl(tmp_path / "metrics.jsonl") == [{"number": 0}]
     assert read_jsonl(tmp_path / "scores.jsonl") == []
 
@@ -45,14 +45,14 @@ def test_without_a_checkpoint_everything_goes(tmp_path: Path) -> None:
     sink = JsonlSink(tmp_path)
     sink.write("metrics", {"number": 0})
     sink.close()
-    cut_back(tmp_path, {})
+    truncate_logs(tmp_path, {})
     assert read_jsonl(tmp_path / "metrics.jsonl") == []
-    cut_back(tmp_path / "nowhere", {})
+    truncate_logs(tmp_path / "nowhere", {})
 
 
 def test_a_file_that_is_too_short_is_not_filled_up(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"number": 0}\n')
-    cut_back(tmp_path, {"metrics": 1000})
+    truncate_logs(tmp_path, {"metrics": 1000})
     assert (tmp_path / "metrics.jsonl").read_text() == '{"number": 0}\n'
 
 
@@ -71,5 +71,5 @@ def test_damaged_lines_are_named(tmp_path: Path) -> None:
     with pytest.raises(DamagedLog, match=r"metrics\.jsonl cannot be read: line 2 is damaged"):
         read_jsonl(path)
     path.write_text("[1]\n")
-    with pytest.raises(DamagedLog, match="no mappings"):
+    with pytest.raises(DamagedLog, match="not JSON objects"):
         read_jsonl(path)

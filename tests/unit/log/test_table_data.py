@@ -94,12 +94,12 @@ def test_only_the_last_alerts_stay() -> None:
 
 def test_how_far_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     board = TableData(Rules(), Budget(total=1000))
-    assert board.share == 0.0
+    assert board.fraction == 0.0
     assert board.seconds_left is None
     monkeypatch.setattr(module.time, "perf_counter", lambda: 20.0)
     for now, steps in ((10.0, 100), (20.0, 300)):
         board.position["env_steps"] = steps
         board.tick(now)
-    assert board.share == 0.3
+    assert board.fraction == 0.3
     assert board.seconds_left == 35.0
-    assert TableData(Rules()).share is None
+    assert TableData(Rules()).fraction is None

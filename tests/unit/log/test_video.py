@@ -142,7 +142,7 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(VideoError, match="no kind of video"):
+    with pytest.raises(VideoError, match="does not end like a video"):
         write(tmp_path / "a.avi", frames(1))
 
 

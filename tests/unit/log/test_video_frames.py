@@ -57,7 +57,7 @@ def test_other_kinds_of_pictures(shape: tuple[int, ...]) -> None:
     "picture", [None, "text", np.zeros(3), np.zeros((2, 2, 5)), np.zeros((0, 2, 3)), [[1], [2, 3]]]
 )
 def test_what_is_no_picture_is_refused(picture: Any) -> None:
-    with pytest.raises(VideoError, match=r"render\(\) gave"):
+    with pytest.raises(VideoError, match=r"render\(\) returned"):
         as_picture(picture)
 
 
