@@ -1,4 +1,4 @@
-"""A trained policy for people who write their own loop: ``agent.act(observation)``, ``predict``, ``evaluate``."""
+"""A trained policy as a Python object: ``agent.act(observation)``, ``predict``, ``evaluate``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reverie.policy import Policy
 
 @dataclass(frozen=True)
 class AgentState:
-    """What an agent remembers of the episodes that it plays, one entry per env."""
+    """The state of an agent within its episodes: carry and previous actions, one entry per env."""
 
     carry: Carry
     previous_action: Array
@@ -29,9 +29,9 @@ class AgentState:
 
 
 class Agent:
-    """A policy that plays an env, or several side by side.
+    """A policy that acts in one env or in several at once.
 
-    Schedules, such as the exploration of DQN, stand where they stood when the policy was saved.
+    Schedules, such as the exploration of DQN, keep the value they had when the policy was saved.
     """
 
     def __init__(self, policy: Policy, about: dict[str, Any], env_space: Any, to_env_action: Any) -> None:
@@ -44,61 +44,61 @@ class Agent:
         self._state: AgentState | None = None
 
     def make_env(self, render_mode: str | None = None) -> Any:
-        """The Gymnasium env that the agent was trained on, with the run's wrappers: its observations fit."""
+        """The Gymnasium env that the agent was trained in, with the run's wrappers."""
         from reverie.envs.config import EnvConfig
         from reverie.envs.make import make_env
 
         return make_env(EnvConfig.model_validate(self.about["env"]), render_mode)
 
     def reset(self) -> None:
-        """Call at the start of every episode if you use ``act``; forgets what happened before."""
+        """Start a new episode. Call it at the start of every episode if you use ``act``."""
         self._state = None
 
     def act(self, observation: Any, deterministic: bool = True) -> Any:
-        """The action for this observation, in the env's own action space. The agent itself remembers the episode.
+        """The action for an observation, in the env's own action space. The agent keeps the state of the episode.
 
-        Observations with a leading axis are those of several envs, and so are the actions then: an array, or a list
-        where actions have parts. Such envs start their episodes together; ``predict`` is for others.
+        A batch of observations (a leading axis over envs) gives a batch of actions: an array, or a list if actions have
+        parts. The envs of a batch must start their episodes together. If they do not, use ``predict``.
         """
         row, is_batch = self._read(observation)
         count = _count(row)
         if self._state is not None and len(self._state) != count:
             if self._state.carry:
                 raise ReverieError(
-                    f"This agent remembers what it saw, of {counted(len(self._state), 'env')}, and now sees {count}.",
-                    "Call reset() first.",
+                    f"This agent has the state of {counted(len(self._state), 'env')}, but got {count} observations.",
+                    "Call agent.reset() before you change the number of envs.",
                 )
             self._state = None
-        actions, self._state = self._answer(row, self._state, np.zeros(count, bool), deterministic)
+        actions, self._state = self._act(row, self._state, np.zeros(count, bool), deterministic)
         return self._to_env(actions, is_batch)
 
     def predict(
         self, observation: Any, state: AgentState | None = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[Any, AgentState]:
-        """The action, and the state to give to the next call, as in Stable-Baselines3. The agent remembers nothing.
+        """The action and the state for the next call, as in Stable-Baselines3. The agent itself keeps no state.
 
-        Without a ``state`` episodes begin. ``episode_start``, a bool or one per env, says where one begins later on.
+        ``state=None`` starts new episodes. ``episode_start``, a bool or one per env, marks later starts.
         """
         row, is_batch = self._read(observation)
         is_first = _read_starts(episode_start, _count(row))
         _check_state(state, _count(row))
-        actions, state = self._answer(row, state, is_first, deterministic)
+        actions, state = self._act(row, state, is_first, deterministic)
         return self._to_env(actions, is_batch), state
 
     def evaluate(
         self, episodes: int = 10, seed: int | None = None, deterministic: bool | None = None
     ) -> dict[str, Any]:
-        """Play whole episodes and sum up their scores: ``return_mean``, ``return_std``, all ``returns`` and more.
+        """Play whole episodes and summarise the scores: ``return_mean``, ``return_std``, all ``returns`` and more.
 
-        The episodes are those of the run's evaluations unless ``seed`` chooses others, and actions are drawn if the
-        run's evaluations draw them (``evaluate.sample``) unless ``deterministic`` says otherwise.
+        By default the episodes are those of the run's evaluations, and actions are sampled if the run's evaluations
+        sample them (``evaluate.sample``).
         """
         from reverie.runs.evaluate import evaluate_policy
 
         sample = None if deterministic is None else not deterministic
         return evaluate_policy(self.policy, self.about, episodes, seed, sample)
 
-    def _answer(
+    def _act(
         self, row: Row, state: AgentState | None, is_first: Array, deterministic: bool
     ) -> tuple[Array, AgentState]:
         count = len(is_first)
@@ -114,14 +114,14 @@ class Agent:
         return actions, AgentState(carry, actions)
 
     def _to_env(self, actions: Array, is_batch: bool) -> Any:
-        """Actions of the policy as the env takes them."""
-        made = [self._to_env_action(one) for one in actions]
+        """Convert the policy's actions to those of the env."""
+        converted = [self._to_env_action(action) for action in actions]
         if not is_batch:
-            return made[0]
-        return made if self.policy.specs.action.parts else np.array(made)
+            return converted[0]
+        return converted if self.policy.specs.action.parts else np.array(converted)
 
     def _read(self, observation: Any) -> tuple[Row, bool]:
-        """An observation, or a batch of them, as rows (N, ...), and which of the two it is."""
+        """An observation, or a batch of them, as rows (N, ...). Also returns whether it is a batch."""
         specs = self.policy.specs.observations
         try:
             leaves = flatten_observation(self._space, observation)
@@ -144,8 +144,8 @@ def _read_starts(episode_start: Any, count: int) -> Array:
     starts = np.asarray(False if episode_start is None else episode_start)
     if starts.dtype.kind not in "bui" or starts.shape not in ((), (count,)):
         raise ReverieError(
-            f"episode_start must be true or false, or an array of {count}; it is {episode_start!r}.",
-            "Give what env.step returned as terminated | truncated, or leave it out.",
+            f"episode_start must be a bool or {count} of them, not {episode_start!r}.",
+            "Pass terminated | truncated from env.step, or leave it out.",
         )
     return np.broadcast_to(starts.astype(bool), count)
 
@@ -155,35 +155,35 @@ def _check_state(state: Any, count: int) -> None:
         return
     if not isinstance(state, AgentState):
         raise ReverieError(
-            f"The state is of type {type(state).__name__}; it must be what the last predict() returned.",
-            "Keep it: action, state = agent.predict(observation, state)",
+            f"The state must come from the last predict(), but its type is {type(state).__name__}.",
+            "Write: action, state = agent.predict(observation, state)",
         )
     if len(state) != count:
         raise ReverieError(
-            f"The state belongs to {counted(len(state), 'env')}, the observations are of {count}.",
-            "Give each vector of envs a state of its own; None begins new episodes.",
+            f"The state belongs to {counted(len(state), 'env')}, but there are {count} observations.",
+            "Keep one state per vector of envs. state=None starts new episodes.",
         )
 
 
 def _check_values(leaves: Row, specs: Mapping[str, ObservationSpec]) -> None:
-    """A network answers NaN with NaN, and an action made of that looks like any other."""
+    """Refuse NaN and values out of range: a network would turn them into actions that look valid."""
     for key, leaf in leaves.items():
         if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
             raise ReverieError(
-                f"The observation '{key}' holds NaN or infinity.",
-                "Look for the reason in the env: reverie envs check plays it and says where it happens.",
+                f"The observation '{key}' contains NaN or infinity.",
+                "Find the cause in the env: reverie envs check ENV plays it and names the step.",
             )
         classes = specs[key].classes
         if classes and leaf.size and (leaf.min() < 0 or leaf.max() >= max(classes)):
             raise ReverieError(
-                f"The observation '{key}' lies outside of its space: {leaf.tolist()}, counted from 0.",
-                f"It must be below {max(classes)}.",
+                f"The observation '{key}' is outside of its space: {leaf.tolist()}.",
+                f"Its values must be from 0 to {max(classes) - 1}.",
             )
 
 
 def _misfit(specs: Mapping[str, ObservationSpec], seen: str) -> ReverieError:
     shapes = ", ".join(f"{key} {spec.shape} {spec.dtype}" for key, spec in specs.items())
     return ReverieError(
-        f"The observation does not fit this agent. It expects {shapes}; what it got is {seen}.",
-        "Give it what agent.make_env() shows, or a batch of that with a leading axis.",
+        f"The observation does not fit this agent. It expects {shapes}, but got {seen}.",
+        "Pass observations of agent.make_env(), or a batch of them with a leading axis.",
     )

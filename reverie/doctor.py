@@ -1,7 +1,6 @@
-"""``reverie doctor``: what this machine has of what Reverie needs, and what to install for the rest.
+"""``reverie doctor``: checks what Reverie needs on this machine, and says what to install.
 
-Only what keeps every run from working counts as broken. What is missing for some runs (an extra, a way to draw
-without a screen) is a hint.
+"broken" means that no run can work. What only some runs need (an extra, rendering without a screen) is a hint.
 """
 
 from __future__ import annotations
@@ -53,18 +52,18 @@ class Finding:
 
 
 def examine(runs_dir: Path) -> list[Finding]:
-    """Everything, in the order in which it is shown; a look that fails itself is reported and ends nothing."""
-    looks: list[Callable[[], Iterator[Finding]]] = [
+    """All findings, in display order. A check that raises is reported as a hint."""
+    checks: list[Callable[[], Iterator[Finding]]] = [
         _python, _packages, _computing, _extras, _rendering, _memory, lambda: _disk(runs_dir),
     ]  # fmt: skip
-    return [finding for look in looks for finding in _guarded(look)]
+    return [finding for check in checks for finding in _guarded(check)]
 
 
-def _guarded(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
-        yield from look()
+        yield from check()
     except Exception as error:
-        yield Finding(getattr(look, "__name__", "look").strip("_"), "hint", f"{type(error).__name__}: {error}")
+        yield Finding(getattr(check, "__name__", "check").strip("_"), "hint", f"{type(error).__name__}: {error}")
 
 
 def _python() -> Iterator[Finding]:
@@ -75,7 +74,7 @@ def _python() -> Iterator[Finding]:
 
 
 def required_packages() -> list[str]:
-    """What the installed package says that it cannot do without."""
+    """The dependencies of the installed package, without extras."""
     lines = [line for line in metadata.requires("reverie") or [] if "extra ==" not in line]
     return [re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0] for line in lines]
 
@@ -86,9 +85,9 @@ def _packages() -> Iterator[Finding]:
         try:
             importlib.import_module(MODULES.get(name, name.replace("-", "_")))
             yield Finding(name, "ok", metadata.version(name))
-        except Exception as error:  # a package may fail in any way while it is loaded
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
-            yield Finding(name, "broken", f"cannot be loaded: {told}", f"pip install --force-reinstall {name}")
+        except Exception as error:  # an import may raise anything
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            yield Finding(name, "broken", f"cannot be imported: {reason}", f"pip install --force-reinstall {name}")
 
 
 def _computing() -> Iterator[Finding]:
@@ -97,10 +96,10 @@ def _computing() -> Iterator[Finding]:
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
-    told = "".join(f", {name}={value}" for name, value in limits.items())
-    yield Finding("threads", "ok", f"{usable} of {os.cpu_count()} cores may be used{told}; runs take backend.threads")
+    suffix = "".join(f", {name}={value}" for name, value in limits.items())
+    yield Finding("threads", "ok", f"{usable} of {os.cpu_count()} cores usable{suffix} (runs use backend.threads)")
     kernels = processor.blas_kernels() or "an unknown processor"
-    yield Finding("blas", "ok", f"numpy multiplies with kernels for {kernels}")
+    yield Finding("blas", "ok", f"numpy uses kernels for {kernels}")
     device = backend.best_device()
     yield Finding("device", "ok", f"{device}, matmul by {backend.best_matmul(device)}")
 
@@ -116,7 +115,7 @@ def _extras() -> Iterator[Finding]:
 def _rendering() -> Iterator[Finding]:
     from reverie.envs import gl
 
-    screen = "found" if gl.has_screen() else "none: `reverie play` writes video files instead of opening windows"
+    screen = "found" if gl.has_screen() else "none: `reverie play` writes video files instead of opening a window"
     yield Finding("screen", "ok", screen)
     try:
         yield Finding("gl", "ok", f"MuJoCo and dm_control render with {gl.require_backend()}")
@@ -136,7 +135,7 @@ def _memory() -> Iterator[Finding]:
     shared = Path("/dev/shm")
     if shared.is_dir():
         room = _free_bytes(shared)
-        advice = "In Docker, add --shm-size=1g. Reverie needs none, but libraries of envs may."
+        advice = "In Docker, add --shm-size=1g. Reverie does not use shared memory, but some envs do."
         fix = advice if room < LITTLE_SHARED else ""
         yield Finding("shared memory", "hint" if fix else "ok", f"{size_text(room)} free", fix)
 
@@ -145,12 +144,12 @@ def _disk(runs_dir: Path) -> Iterator[Finding]:
     from reverie.machine.memory import free_disk, size_text
 
     room = free_disk(runs_dir)
-    place = next(path for path in (runs_dir.absolute(), *runs_dir.absolute().parents) if path.exists())
-    if not _is_writable(place):
-        yield Finding("disk", "broken", f"'{runs_dir}' cannot be written to", "Choose another place: --runs-dir DIR")
+    existing = next(path for path in (runs_dir.absolute(), *runs_dir.absolute().parents) if path.exists())
+    if not _is_writable(existing):
+        yield Finding("disk", "broken", f"'{runs_dir}' is not writable", "Choose another folder: --runs-dir DIR")
         return
     is_little = room < LITTLE_DISK
-    fix = "Delete old runs, or choose another place: --runs-dir DIR" if is_little else ""
+    fix = "Delete old runs, or choose another folder: --runs-dir DIR" if is_little else ""
     yield Finding("disk", "hint" if is_little else "ok", f"{size_text(room)} free for '{runs_dir}'", fix)
 
 

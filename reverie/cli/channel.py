@@ -1,7 +1,7 @@
-"""How ``train --seed 1,2`` and the processes that it starts talk: over a socket of their own.
+"""The socket between ``train --seed 1,2`` and the processes that it starts.
 
-Standard output belongs to the env, which may print whatever it likes. The socket also tells a process that its parent
-is gone, however that ended: then it saves and stops, as nobody would wait for it any more.
+Standard output is not used, because envs may print to it. The socket also tells a child process when its parent has
+ended for any reason: the child then saves and stops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Result = dict[str, Any]
 
 
 class Child:
-    """A process that was started with one end of a socket; ``command`` takes its number with ``--channel``."""
+    """A process started with one end of a socket, whose number it receives as ``--channel``."""
 
     def __init__(self, command: list[str], **options: Any) -> None:
         self._socket, theirs = socket.socketpair()
@@ -29,8 +29,8 @@ class Child:
             self.process = subprocess.Popen([*command, OPTION, str(number)], pass_fds=(number,), **options)
 
     def result(self) -> Result | None:
-        """What the process, which has ended, has sent; None if it did not come so far."""
-        self._socket.setblocking(False)  # a process that it left behind may hold the other end
+        """The result that the ended process has sent. None if it sent nothing."""
+        self._socket.setblocking(False)  # a process that the child left behind may hold the other end
         sent = b""
         with self._socket, suppress(BlockingIOError, ConnectionError):
             while part := self._socket.recv(1 << 16):
@@ -43,7 +43,7 @@ class Child:
 
 
 class Parent:
-    """The other end, in the process that was started."""
+    """The child's end of the socket."""
 
     def __init__(self, number: int) -> None:
         os.set_inheritable(number, False)
@@ -51,11 +51,11 @@ class Parent:
         Thread(target=self._watch, name="parent", daemon=True).start()
 
     def send(self, result: Result) -> None:
-        with suppress(OSError):  # nobody there to hear it: the run's folder holds the same
+        with suppress(OSError):  # if the parent is gone, the run folder still has the result
             self._socket.sendall(json.dumps(result).encode())
 
     def _watch(self) -> None:
-        """Nothing is ever sent this way, so there is something to read only when the parent has gone."""
+        """Stop when the parent has ended. It never sends anything, so ``recv`` returns only then."""
         with suppress(OSError):
             self._socket.recv(1)
-            os.kill(os.getpid(), signal.SIGUSR2)  # one that nohup does not turn off, and that is never a second Ctrl-C
+            os.kill(os.getpid(), signal.SIGUSR2)  # not ignored under nohup, and never taken for a second Ctrl-C

@@ -1,4 +1,4 @@
-"""``reverie data``: stored episodes, to learn from without an env or to hand on."""
+"""``reverie data``: datasets of stored episodes, for offline training or for others to use."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from reverie.core.wording import count
 app = typer.Typer(no_args_is_help=True, help="Export, record and describe stored episodes.")
 Out = Annotated[Path, typer.Option(metavar="DIR", help="A new folder for the dataset.")]
 Form = Annotated[
-    Literal["chunks", "minari"], typer.Option("--format", help="Reverie's own files, or a Minari dataset (extra).")
+    Literal["chunks", "minari"],
+    typer.Option("--format", help="Reverie's own files, or a Minari dataset (needs the extra minari)."),
 ]
 
 
 @app.command("export")
 def export_command(
-    target: Annotated[str, typer.Argument(metavar="RUN|DIR", help="A run with a replay, or a dataset of yours.")],
+    target: Annotated[str, typer.Argument(metavar="RUN|DIR", help="A run with a replay buffer, or a dataset.")],
     out: Out,
     form: Form = "chunks",
-    buffer: Annotated[str, typer.Option(help="Which of the run's buffers.")] = "main",
+    buffer: Annotated[str, typer.Option(help="The run's buffer to export.")] = "main",
     runs_dir: RunsDir = Path("runs"),
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Write the replay of a run, or a dataset, as a dataset.
+    """Export the replay buffer of a run as a dataset, or convert a dataset.
 
     Example: reverie data export @last --out data/cartpole
     """
@@ -41,18 +42,20 @@ def export_command(
 
 @app.command("record")
 def record_command(
-    target: Annotated[str, typer.Argument(metavar="RUN|ENV", help="A run, or with --random an env.")],
+    target: Annotated[str, typer.Argument(metavar="RUN|ENV", help="A run, or an env with --random.")],
     out: Out,
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
-    random: Annotated[bool, typer.Option("--random", help="Let chance act.")] = False,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 100,
+    random: Annotated[bool, typer.Option("--random", help="Act at random in an env.")] = False,
     policy: Which = "best",
-    sample: Annotated[bool, typer.Option("--sample/--deterministic", help="Draw actions, or take the best.")] = True,
-    seed: Annotated[int, typer.Option(help="Starting states and draws follow from it.")] = 0,
+    sample: Annotated[
+        bool, typer.Option("--sample/--deterministic", help="Sample actions, or take the most likely ones.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the episodes and of the sampled actions.")] = 0,
     runs_dir: RunsDir = Path("runs"),
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Play fresh episodes and write them as a dataset.
+    """Play new episodes and write them as a dataset.
 
     Examples: reverie data record @last --episodes 100 --out data/expert,
     reverie data record CartPole-v1 --random --out data/random
@@ -67,7 +70,7 @@ def record_command(
 def info_command(
     source: Annotated[str, typer.Argument(metavar="DIR|minari:NAME", help="A dataset.")], as_json: Json = False
 ) -> None:
-    """Tell what is in a dataset.
+    """Describe a dataset.
 
     Example: reverie data info data/cartpole
     """

@@ -22,9 +22,9 @@ COLOURS = {"ok": "green", "hint": "yellow", "broken": "red"}
 
 
 def doctor(runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
-    """Look at this machine: versions, extras, drawing, threads, memory and disk, and what to install.
+    """Check this machine: versions, extras, rendering, threads, memory and disk, and what to install.
 
-    Ends with code 1 only if something is broken that every run needs.
+    Exits with code 1 only if something is broken that every run needs.
 
     Example: reverie doctor
     """
@@ -48,4 +48,4 @@ def _print(findings: Sequence[Finding]) -> None:
     console = Console(highlight=False)
     console.print(table)
     broken = [finding.topic for finding in findings if finding.state == "broken"]
-    console.print(f"Broken: {', '.join(broken)}." if broken else "Everything that a run needs is there.")
+    console.print(f"Broken: {', '.join(broken)}." if broken else "This machine has everything that a run needs.")

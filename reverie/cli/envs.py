@@ -1,4 +1,4 @@
-"""``reverie envs``: list environments, or check one of your own."""
+"""``reverie envs``: list environments, or check your own."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ if TYPE_CHECKING:
     from reverie.config.catalogue import EnvEntry
     from reverie.envs.check import Finding
 
-app = typer.Typer(no_args_is_help=True, help="List environments, or check one of your own.")
+app = typer.Typer(no_args_is_help=True, help="List environments, or check your own.")
 
 
 @app.command("list")
 def list_command(
-    filter: Annotated[str, typer.Argument(help="Show only envs whose name, suite or summary contains this.")] = "",
+    filter: Annotated[
+        str, typer.Argument(metavar="TEXT", help="Show only envs whose name, suite or summary contains this.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """List presets and registered Gymnasium ids."""
+    """List env presets and registered Gymnasium ids.
+
+    Example: reverie envs list atari
+    """
     from reverie.config.catalogue import list_envs
 
     entries = list_envs(filter)
@@ -42,13 +47,21 @@ def list_command(
 @app.command("check")
 def check_command(
     env: Annotated[
-        str, typer.Argument(help="A preset, a Gymnasium id or my_module.MyEnv.", autocompletion=names.complete_env)
+        str,
+        typer.Argument(
+            metavar="ENV", help="A preset, a Gymnasium id or my_module.MyEnv.", autocompletion=names.complete_env
+        ),
     ],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Settings such as env.kwargs.size=5.")] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 3,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Settings, for example env.kwargs.size=5.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 3,
     as_json: Json = False,
 ) -> None:
-    """Look for common mistakes in an environment. Exits with code 1 if there is an error."""
+    """Check an environment for common mistakes. Exits with code 1 if there is an error.
+
+    Example: reverie envs check my_module.MyEnv
+    """
     from reverie.config.catalogue import find_env_config
     from reverie.envs.check import check_env
     from reverie.log.progress import quiet_progress
@@ -79,7 +92,7 @@ def _preset_table(entries: Sequence[EnvEntry]) -> Table:
     table.add_column("Name", no_wrap=True)
     table.add_column("Variants")
     table.add_column("Solved at", justify="right")
-    table.add_column("What it is")
+    table.add_column("Description")
     for entry in entries:
         solved = "" if entry.solved_at is None else f"{entry.solved_at:g}"
         table.add_row(entry.name, ", ".join(entry.variants), solved, escape(entry.summary))
@@ -87,7 +100,7 @@ def _preset_table(entries: Sequence[EnvEntry]) -> Table:
 
 
 def _id_table(entries: Sequence[EnvEntry]) -> Table:
-    """The ids of each suite, those of no known suite last."""
+    """The ids of each suite. Ids without a known suite come last."""
     ids: dict[str, list[str]] = {}
     for entry in sorted(entries, key=lambda entry: (not entry.suite, entry.suite)):
         ids.setdefault(entry.suite, []).append(entry.name)

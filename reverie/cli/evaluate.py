@@ -16,24 +16,30 @@ RunName = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run: its name or a beginning of it, @last, @best or @best:ENV.",
+        help="A run: its name or the beginning of its name, @last, @best or @best:ENV.",
         autocompletion=names.complete_run,
     ),
 ]
 Sample = Annotated[
     bool | None,
-    typer.Option("--sample/--deterministic", help="Draw actions, or take the best; else as the run's evaluations do."),
+    typer.Option(
+        "--sample/--deterministic",
+        help="Sample actions, or take the most likely ones. Default: like the run's evaluations.",
+    ),
 ]
 Which = Annotated[
-    str, typer.Option("--policy", metavar="best|final|STEPS", help="Which policy: best, final or a checkpoint's.")
+    str,
+    typer.Option("--policy", metavar="best|final|STEPS", help="The best or the final policy, or that of a checkpoint."),
 ]
 
 
 def evaluate(
     run: RunName = "@last",
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 100,
     policy: Which = "best",
-    seed: Annotated[int | None, typer.Option(help="Other starting states than the run's own.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the episodes. Default: that of the run's evaluations.")
+    ] = None,
     sample: Sample = None,
     runs_dir: RunsDir = Path("runs"),
     trust: Trust = False,
@@ -52,7 +58,7 @@ def evaluate(
     which = f"policy of step {result['policy']}" if result["policy"].isdigit() else f"{result['policy']} policy"
     typer.echo(f"{result['run']} ({which}), {count(episodes, 'episode')}")
     interval = f"  (95% of the mean {result['return_low']:.2f} to {result['return_high']:.2f})"
-    spread = f" +- {result['return_std']:.2f}{interval}" if episodes > 1 else ""  # one episode tells of neither
+    spread = f" +- {result['return_std']:.2f}{interval}" if episodes > 1 else ""  # undefined for one episode
     typer.echo(f"return {result['return_mean']:.2f}{spread}")
     typer.echo(
         f"interquartile mean {result['return_iqm']:.2f}, from {result['return_min']:.2f}"

@@ -1,4 +1,4 @@
-"""``reverie foresee``: look into the world model of a run."""
+"""``reverie foresee``: compare a world model's dreams with what really happens."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ from reverie.core.wording import count
 def foresee(
     run: RunName = "@last",
     policy: Which = "final",
-    steps: Annotated[int | None, typer.Option(min=1, help="How far each dream goes.")] = None,
-    dreams: Annotated[int | None, typer.Option(min=1, help="Dreams per env, one after the other.")] = None,
-    envs: Annotated[int | None, typer.Option(min=1, help="Envs side by side.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Other episodes than those of the run's evaluations.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where videos and numbers go.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Length of each dream in steps. Default: evaluate.foresight.steps.")
+    ] = None,
+    dreams: Annotated[
+        int | None, typer.Option(min=1, help="Consecutive dreams per env. Default: evaluate.foresight.dreams.")
+    ] = None,
+    envs: Annotated[int | None, typer.Option(min=1, help="Number of envs. Default: evaluate.num_envs.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the episodes. Default: that of the run's evaluations.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the videos and foresight.json.")] = None,
     runs_dir: RunsDir = Path("runs"),
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Let a trained world model foresee fresh episodes, and compare with what came.
+    """Compare a trained world model's dreams with new episodes.
 
     Writes videos (truth, model, error), reconstructions and foresight.json.
 
@@ -43,9 +49,9 @@ def _text(found: dict[str, Any]) -> str:
     metrics = found["metrics"]
     for key in found["open_loop"]:
         model, last = (metrics[f"open_loop/{key}/{name}"] for name in ("mse", "repeat_last_mse"))
-        share = metrics.get(f"open_loop/{key}/relative_mse")
-        lines.append(f"{key:24}{model:12.5g}{last:14.5g}{'' if share is None else f'{share:10.3f}'}")
+        relative = metrics.get(f"open_loop/{key}/relative_mse")
+        lines.append(f"{key:24}{model:12.5g}{last:14.5g}{'' if relative is None else f'{relative:10.3f}'}")
     for key in found["calibration"]:
         error, bias = (metrics[f"calibration/{key}_{name}"] for name in ("error", "bias"))
-        lines.append(f"{key} is off by {error:.4g} on average ({bias:+.4g} altogether)")
+        lines.append(f"predicted {key}: calibration error {error:.4g}, bias {bias:+.4g}")
     return "\n".join([*lines, found["folder"]])

@@ -1,4 +1,4 @@
-"""Help pages in plain words: no Python types beside options, ``-h`` everywhere, ``--version``."""
+"""Readable help pages: no Python types beside options, ``-h`` for every command, ``--version``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS |= {"<path>": "PATH", "<file>": "FILE", "<dir>": "DIR"}
 
 
 class PlainGroup(TyperGroup):
-    """The root of the commands; typer builds it last, so that all the others are there."""
+    """The root command. Typer builds it last, when all other commands exist."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -24,7 +24,7 @@ class PlainGroup(TyperGroup):
             _simplify_help_option(command)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """With the options for shell completion, which typer adds after everything else."""
+        """Includes the options for shell completion, which typer adds last."""
         parameters = super().get_params(ctx)
         for parameter in parameters:
             _simplify(parameter)
@@ -38,7 +38,7 @@ def _commands(command: Any) -> Iterator[Any]:
 
 
 def _simplify(parameter: Any) -> None:
-    """Flags and arguments show no type, options a word for what they take. Older versions of typer never ask."""
+    """Show no type for flags and arguments, and a plain word for the values of options."""
     show = getattr(parameter, "display_type_rich", None)
     if show is None or getattr(parameter, "is_plain", False):
         return

@@ -1,4 +1,4 @@
-"""The ``reverie`` command. Every command imports what it needs when it runs, so that help is instant."""
+"""The ``reverie`` command. Commands import what they need when they run, so help is instant."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ app.add_typer(data.app, name="data")
 
 
 def run() -> None:
-    """Run the command line; errors that a user can act on are shown without a stack trace."""
-    with suppress(FileNotFoundError):  # the folder may be gone
-        registry.search_in(os.getcwd())  # so that my_module.MyEnv is found where the command is typed
+    """Run the command line. Errors that the user can fix are shown without a stack trace."""
+    with suppress(FileNotFoundError):  # the current folder may have been deleted
+        registry.search_in(os.getcwd())  # finds my_module.MyEnv in the current folder
     try:
         with typed_in(COMMAND_LINE):
             app()
@@ -48,7 +48,7 @@ def run() -> None:
         show_error(error)
         sys.exit(error.exit_code)
     finally:
-        _let_go_of_closed_streams()
+        _detach_closed_streams()
 
 
 def show_error(error: ReverieError) -> None:
@@ -59,8 +59,8 @@ def show_error(error: ReverieError) -> None:
         screen.print(error.fix, markup=False, style="dim")
 
 
-def _let_go_of_closed_streams() -> None:
-    """Python ends with exit code 120 if what was printed last cannot be written, as into a closed terminal."""
+def _detach_closed_streams() -> None:
+    """Prevent exit code 120, which Python uses if it cannot flush its output, for example to a closed terminal."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and not stream.closed:

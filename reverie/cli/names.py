@@ -1,7 +1,7 @@
-"""Names that help and shell completion offer, found without loading anything heavy: nobody waits for a shell.
+"""Names for help pages and shell completion, found without heavy imports, because completion must be fast.
 
-Bash splits words at colons, so that ``CartPole-v1:p`` arrives as three of them and only what follows the colon is
-completed. Other shells hand over the whole word.
+Bash splits words at colons: ``CartPole-v1:p`` arrives as three words, and only the text after the colon is completed.
+Other shells pass the whole word.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def _presets_in(path: Path) -> list[str]:
 
 
 def preset_help() -> str:
-    """A line for the help of ``train``."""
-    return f"Presets that may follow ENV:VARIANT: {', '.join(preset_names())}; or a YAML file of your own."
+    """The line about presets in the help of ``train``."""
+    return f"Presets that may follow ENV:VARIANT: {', '.join(preset_names())}, or your own YAML file."
 
 
 def env_names() -> list[str]:
-    """Environments with a preset of their own."""
+    """Environments that have a preset file."""
     return sorted({name for root in _roots() for name in _below(root / "env")})
 
 
 def variant_names(env: str) -> list[str]:
-    """The variants of an env: those of its file, else every algorithm."""
+    """The variants in the env's preset file. All algorithms if it has none."""
     import yaml
 
     for root in _roots():
@@ -66,7 +66,7 @@ def run_names(runs_dir: Path) -> list[str]:
 
 
 def complete_spec(ctx: typer.Context, incomplete: str) -> list[str]:
-    """ENV:VARIANT, or the beginning of it. Gymnasium's other ids are looked up only if none of ours fits."""
+    """Complete ENV:VARIANT. Other Gymnasium ids are searched only if no preset matches."""
     env, colon, variant = incomplete.rpartition(":")
     if colon and env:
         return [f"{env}:{name}" for name in variant_names(env) if name.startswith(variant)]
@@ -79,14 +79,14 @@ def complete_env(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 class _AfterColon(str):
-    """A variant. Typer drops what does not start with the word so far, which in bash is the colon in front of it."""
+    """A variant. Typer drops names that do not start with the current word, which in bash is the colon before it."""
 
     def startswith(self, *parts: Any) -> bool:
         return True
 
 
 def complete_word(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What follows ENV:VARIANT: a preset; in bash perhaps still the variant, of which the colon is no part."""
+    """Complete a preset after ENV:VARIANT. In bash the word may still be the variant, without its colon."""
     before = [str(word) for word in [ctx.params.get("spec") or "", *(ctx.params.get("words") or ())]]
     if _is_bash() and (incomplete == ":" or before[-1] == ":"):
         env = before[0]
@@ -95,7 +95,7 @@ def complete_word(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
-    """A run in the folder that ``--runs-dir`` names before it."""
+    """Complete a run in the folder of an earlier ``--runs-dir``."""
     runs_dir = Path(ctx.params.get("runs_dir") or "runs")
     return [name for name in ("@last", "@best", *run_names(runs_dir)) if name.startswith(incomplete)]
 
@@ -121,7 +121,7 @@ def _registered(incomplete: str) -> list[str]:
 
 
 def _below(folder: Path) -> list[str]:
-    """Names of YAML files below a folder, with the folders between."""
+    """Names of the YAML files below a folder, with subfolders."""
     return [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
 
 

@@ -10,11 +10,11 @@ import typer
 from reverie.cli import names
 
 LARGEST_NUMBER = 10**15
-"""Up to here, and some way on, floats are exact; at a million steps per second it would take 30 years."""
+"""Whole numbers up to here are exact as floats."""
 
 
 def whole_number(text: str) -> int:
-    """A positive whole number, also as 1e5 or 100_000."""
+    """Parse a positive whole number, also in the forms 1e5 and 100_000."""
     try:
         number = float(text)
     except ValueError as error:
@@ -26,14 +26,18 @@ def whole_number(text: str) -> int:
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing while training.")]
-RunsDir = Annotated[Path, typer.Option(help="Where run folders are kept.")]
+RunsDir = Annotated[Path, typer.Option(help="Folder of the runs.")]
 Steps = Annotated[
-    int | None, typer.Option(parser=whole_number, metavar="NUMBER", help="Another budget in env steps, such as 1e5.")
+    int | None, typer.Option(parser=whole_number, metavar="NUMBER", help="Budget in env steps, for example 1e5.")
 ]
-Trust = Annotated[bool, typer.Option("--trust", help="Let a run made elsewhere import its own code (dotted paths).")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Allow a run made elsewhere to import its own code (dotted paths).")
+]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PRESET...] [KEY=VALUE...]", help="Presets, then single settings.", autocompletion=names.complete_word
+        metavar="[PRESET...] [KEY=VALUE...]",
+        help="Presets, then single settings. Later ones win.",
+        autocompletion=names.complete_word,
     ),
 ]

@@ -1,4 +1,4 @@
-"""``reverie play`` and ``reverie record``: look at an agent, at chance, or play yourself."""
+"""``reverie play`` and ``reverie record``: watch an agent or random actions, or play yourself."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Target = Annotated[
         metavar="RUN|ENV", help="A run, or an env to play yourself.", autocompletion=names.complete_run_or_env
     ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Other starting states than the run's evaluations.")]
-Fps = Annotated[float | None, typer.Option(min=0.1, help="Env steps per second; else the env's own speed.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the episodes. Default: that of the run's evaluations.")]
+Fps = Annotated[float | None, typer.Option(min=0.1, help="Env steps per second. Default: the env's own speed.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write this file, .mp4 or .gif.")]
 Gif = Annotated[bool, typer.Option("--gif", help="Write a GIF.")]
 
@@ -34,23 +34,26 @@ Gif = Annotated[bool, typer.Option("--gif", help="Write a GIF.")]
 def play(
     target: Target = "@last",
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="The env's settings, e.g. env.kwargs.size=5.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE...]", help="Settings of the env, for example env.kwargs.size=5."),
     ] = None,
-    random: Annotated[bool, typer.Option("--random", help="Let chance play the env.")] = False,
-    episodes: Annotated[int | None, typer.Option(min=1, help="How many episodes.")] = None,
+    random: Annotated[bool, typer.Option("--random", help="Act at random in the env.")] = False,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Number of episodes.")] = None,
     policy: Which = "best",
     sample: Sample = None,
     seed: Seed = None,
     fps: Fps = None,
     out: Out = None,
     gif: Gif = False,
-    keys: Annotated[str, typer.Option(metavar="a=0,d=1", help="Your own keys; none=2 is done without one.")] = "",
+    keys: Annotated[
+        str, typer.Option(metavar="a=0,d=1", help="Your own keys, as key=action. none=2 is the action without a key.")
+    ] = "",
     runs_dir: RunsDir = Path("runs"),
     trust: Trust = False,
 ) -> None:
     """Watch an agent in a window, or play an env yourself with the keyboard.
 
-    Without a screen, or with --out or --gif, a video file is written instead. q or escape ends it.
+    Without a screen, or with --out or --gif, writes a video file instead. Press q or escape to quit.
 
     Examples: reverie play @last, reverie play CartPole-v1, reverie play --random CartPole-v1
     """
@@ -77,19 +80,19 @@ def play(
 
 def record(
     run: RunName = "@last",
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes, one after the other.")] = 1,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of consecutive episodes.")] = 1,
     policy: Which = "best",
     sample: Sample = None,
     seed: Seed = None,
     fps: Fps = None,
-    max_frames: Annotated[int | None, typer.Option(min=1, help="Frames after which the video ends.")] = None,
+    max_frames: Annotated[int | None, typer.Option(min=1, help="Maximum number of frames in the video.")] = None,
     out: Out = None,
     gif: Gif = False,
     runs_dir: RunsDir = Path("runs"),
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Write episodes of a trained policy as a video, into the run's folder or to --out.
+    """Record episodes of a trained policy as a video, in the run folder or in --out.
 
     Example: reverie record @last --episodes 3 --gif
     """
@@ -103,7 +106,7 @@ def record(
 
 
 def _find_env(target: str, overrides: Sequence[str], random: bool, runs_dir: Path) -> EnvConfig | None:
-    """The env that is meant, or None if a run is; a name that is exactly an env's is no beginning of a run's."""
+    """The env that the target names, or None if it names a run. An exact env name wins over the start of a run name."""
     import gymnasium as gym
 
     from reverie.config.catalogue import find_env_config
@@ -146,7 +149,8 @@ def _play_by_hand(env: EnvConfig, keys: str, seed: int, episodes: int | None, fp
     made.close()
     if not has_screen():
         raise no_screen()
-    typer.echo(f"{env.id}: {'waits for your keys' if chosen.waits else 'runs by itself'}; q or escape ends it")
+    pace = "waits for your keys" if chosen.waits else "runs in real time"
+    typer.echo(f"{env.id}: {pace}. Press q or escape to quit.")
     typer.echo("\n".join(chosen.lines()))
     _report(play_by_hand(env, chosen, seed, episodes, fps))
 
@@ -170,9 +174,9 @@ def _write(cast: Cast, path: Path, episodes: int, fps: float | None) -> None:
 def _report(returns: Sequence[float], path: Path | None = None, is_cut: bool = False) -> None:
     from reverie.log.video_frames import as_return
 
-    typer.echo(f"returns: {', '.join(map(as_return, returns)) or 'no episode was played to its end'}")
+    typer.echo(f"returns: {', '.join(map(as_return, returns)) or 'no episode ended'}")
     if is_cut:
-        typer.echo("The video ends before the last episode does; record --max-frames makes it longer.")
+        typer.echo("The video ends before the last episode. For a longer video: reverie record --max-frames NUMBER")
     if path is not None:
         typer.echo(str(path))
 
@@ -181,6 +185,10 @@ def _check_no_keys(keys: str, overrides: Sequence[str] | None) -> None:
     from reverie.core.errors import ConfigError
 
     if keys:
-        raise ConfigError("--keys is for playing yourself, but here nobody does.", "Leave out --keys, or --random.")
+        raise ConfigError(
+            "--keys is only for playing an env yourself.", "Remove --keys, or name an env without --random."
+        )
     if overrides:
-        raise ConfigError(f"A run plays its own env; '{overrides[0]}' cannot change it.", "Leave the setting out.")
+        raise ConfigError(
+            f"A run is played in its own env, which '{overrides[0]}' cannot change.", "Remove the setting."
+        )

@@ -17,15 +17,15 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="[RUN...]",
-            help="Runs, or patterns such as 'CartPole*'; else @last.",
+            help="Runs, or patterns such as 'CartPole*'. Default: @last.",
             autocompletion=names.complete_run,
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Where to write the page.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="File to write.")] = None,
     runs_dir: RunsDir = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Write a page about a run, or one that compares several: report.html and the same as report.md.
+    """Write a page about one run, or a comparison of several: report.html, and the same as report.md.
 
     Example: reverie report 'CartPole-v1-ppo*'
     """

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 def resume(
     run: RunName = "@last",
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Settings that change from here on.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Settings to change from now on.")
     ] = None,
     steps: Steps = None,
-    checkpoint: Annotated[str | None, typer.Option(help="Env steps of the checkpoint; else the newest.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint to resume from, by its env steps. Default: the newest.")
+    ] = None,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run from its newest checkpoint, bit for bit as if it had never stopped.
+    """Continue a run from its newest checkpoint, bit for bit as if it had never stopped.
 
     Example: reverie resume @last --steps 200000
     """
@@ -45,13 +47,13 @@ def resume(
 def verify(
     run: RunName = "@last",
     segments: Annotated[
-        Literal["last", "first", "all"], typer.Option(help="Which stretches between checkpoints to train again.")
+        Literal["last", "first", "all"], typer.Option(help="The segments between checkpoints to train again.")
     ] = "last",
     runs_dir: RunsDir = Path("runs"),
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Prove that a run can be reproduced: train a part of it again and compare every bit.
+    """Verify that a run is reproducible: train segments of it again and compare every bit.
 
     Example: reverie verify @last --segments all
     """
@@ -66,11 +68,11 @@ def verify(
             for line in verdict.differences:
                 typer.echo(f"  {line}")
             for line in verdict.surroundings:
-                typer.echo(f"  since then: {line}")
+                typer.echo(f"  changed since then: {line}")
     raise typer.Exit(0 if all(verdict.is_reproduced for verdict in verdicts) else 1)
 
 
 def _word_for(verdict: Verdict) -> str:
     if verdict.obstacle:
-        return f"cannot be told, as {verdict.obstacle}"
+        return f"cannot be checked: {verdict.obstacle}"
     return "reproduced" if verdict.is_reproduced else "NOT reproduced"

@@ -1,7 +1,7 @@
-"""Several seeds of one experiment, each trained by a process of its own.
+"""Trains several seeds of one experiment, each in a separate process.
 
-The processes are in sessions of their own, so that Ctrl-C in a terminal reaches only this one: it passes every signal
-on, once, and waits. Else each of them would be asked twice, which means to stop at once and not at a sound moment.
+The child processes run in their own sessions, so Ctrl-C in a terminal reaches only this process. It passes every signal
+on once and waits. Otherwise each child would receive it twice, which means to stop at once without saving.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reverie.store.run_folder import RunFolder
 from reverie.training.interrupt import StopRequest, catch_signals
 
 POLL_SECONDS = 0.1
-LAST_WORDS_SECONDS = 5.0
+LAST_LINES_SECONDS = 5.0
 STDERR = 2
 
 
@@ -35,21 +35,21 @@ class SeedRuns:
         self.jobs = jobs
         self.is_silent = is_silent
         self.running: dict[int, Child] = {}
-        self.voices: dict[int, Thread] = {}
-        """Who repeats what each of them prints."""
+        self.printers: dict[int, Thread] = {}
+        """Threads that print the output of each child."""
         self.results: dict[int, Result] = {}
 
     def train(self, seeds: list[int]) -> tuple[list[Result], int]:
-        """How each seed ended, and the exit code if a signal ended them (0 otherwise)."""
+        """Returns the result of each seed, and the exit code (0 unless a signal stopped them)."""
         with catch_signals() as request:
             try:
-                self._work(list(seeds), request)
-            except BaseException:  # above all the second signal: whatever happens here, no process may be left over
-                self._end_all()
+                self._run(list(seeds), request)
+            except BaseException:  # such as a second signal: no child may outlive this process
+                self._terminate_all()
                 raise
         return [self.results.get(seed, {"seed": seed, "state": "not started"}) for seed in seeds], request.exit_code
 
-    def _work(self, waiting: list[int], request: StopRequest) -> None:
+    def _run(self, waiting: list[int], request: StopRequest) -> None:
         passed_on = 0
         while self.running or (waiting and not request()):
             while waiting and len(self.running) < self.jobs and not request():
@@ -65,7 +65,7 @@ class SeedRuns:
 
     def _start(self, seed: int) -> None:
         command = [*self.command, "--seed", str(seed), *(["--quiet"] if self.is_silent else [])]
-        # What an env prints must neither fill a pipe that nobody reads nor mix with our own results.
+        # The output of envs must neither fill an unread pipe nor mix with the results on stdout.
         streams: dict[str, Any] = (
             {"stdout": STDERR}
             if self.is_silent
@@ -74,38 +74,38 @@ class SeedRuns:
         child = Child(command, start_new_session=True, **streams)
         self.running[seed] = child
         self._say(f"seed {seed}: started")
-        self.voices[seed] = Thread(target=self._repeat, args=(seed, child.process.stdout or ()), daemon=True)
-        self.voices[seed].start()
+        self.printers[seed] = Thread(target=self._print_lines, args=(seed, child.process.stdout or ()), daemon=True)
+        self.printers[seed].start()
 
-    def _repeat(self, seed: int, lines: Iterable[str]) -> None:
+    def _print_lines(self, seed: int, lines: Iterable[str]) -> None:
         for line in lines:
             self._say(f"seed {seed} | {line.rstrip()}")
 
     def _finish(self, seed: int, child: Child, request: StopRequest) -> None:
-        """Read the result, which there is whenever the run has begun: a stopped one says so too."""
-        self._await(seed, child)
+        """Read the result of an ended child. It has none if its run never started."""
+        self._wait_for(seed, child)
         result = {"seed": seed, **(child.result() or {"state": "stopped" if request() else "failed"})}
         self.results[seed] = result
         if not self.is_silent:
             print_result(result, as_json=False)
         if result["state"] == "stopped" and "path" in result:
-            self._say(f"Go on with: reverie resume {RunFolder(Path(result['path'])).words}")
+            self._say(f"Continue with: reverie resume {RunFolder(Path(result['path'])).words}")
 
-    def _end_all(self) -> None:
+    def _terminate_all(self) -> None:
         for child in self.running.values():
             child.process.terminate()
         for seed, child in self.running.items():
-            self._await(seed, child)
+            self._wait_for(seed, child)
 
-    def _await(self, seed: int, child: Child) -> None:
-        """Wait for the end of a process, and until all that it printed was repeated."""
+    def _wait_for(self, seed: int, child: Child) -> None:
+        """Wait until a child has ended and its output is printed."""
         child.process.wait()
-        voice = self.voices.pop(seed)
-        voice.join(LAST_WORDS_SECONDS)
-        if child.process.stdout is not None and not voice.is_alive():  # else what the run left behind holds the pipe
+        printer = self.printers.pop(seed)
+        printer.join(LAST_LINES_SECONDS)
+        if child.process.stdout is not None and not printer.is_alive():  # a process it left behind may hold the pipe
             child.process.stdout.close()
 
     def _say(self, text: str) -> None:
         if not self.is_silent:
-            with suppress(OSError, ValueError):  # even if nobody can hear it: a run whose pipe is full would wait
+            with suppress(OSError, ValueError):  # stderr may be closed, and the child's pipe must still be read
                 typer.echo(text, err=True)

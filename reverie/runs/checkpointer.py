@@ -1,4 +1,4 @@
-"""Decides when a run is saved, what is saved with it, and which older checkpoints may go."""
+"""Decides when a run is saved, what a checkpoint contains, and which older checkpoints are deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reverie.training.session import Session
 
 
 class Checkpointer:
-    """Saves at the end of the first cycle past every interval of env steps, updates or cycles."""
+    """Saves at the end of the first cycle after each interval of env steps, updates or cycles."""
 
     def __init__(
         self, folder: RunFolder, config: CheckpointConfig, session: Session, shelf: PolicyShelf, logs: JsonlSink
@@ -30,16 +30,16 @@ class Checkpointer:
         self.shelf = shelf
         self.logs = logs
         self.about: dict[str, Any] = {}
-        """What else the summaries of checkpoints should tell, for people and tools."""
+        """Additional entries for the summaries of checkpoints."""
         self._intervals = self._passed()
         self._newest: tuple[State, Checkpoint] | None = None
 
     def parts(self) -> dict[str, Stateful]:
-        """What is saved: the session, and which policy is the best so far."""
+        """Everything that is saved: the session, and which policy is the best so far."""
         return {**self.session.parts(), "policies": self.shelf}
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Put the session where the checkpoint was made."""
+        """Restore the session from a checkpoint."""
         states = checkpoint.load_into(self.parts())
         self.shelf.load_state(states.pop("policies"), checkpoint.place)
         self.session.load_state(states)
@@ -55,10 +55,10 @@ class Checkpointer:
             self.save()
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
-        """Evaluations change nothing that needs saving."""
+        """Does nothing: an evaluation changes no state."""
 
     def save(self) -> Checkpoint:
-        """Save now, unless nothing has happened since the last time, and let go of what is no longer needed."""
+        """Save now, unless nothing has changed since the last checkpoint. Deletes what is no longer needed."""
         position = self._position()
         if self._newest is None or self._newest[0] != position:
             with explain_write_errors(self.run.path, resume_command(self.run, self.session.config)):
@@ -95,7 +95,7 @@ class Checkpointer:
         return kept
 
     def _passed(self) -> dict[str, int]:
-        """How many intervals of each kind lie behind."""
+        """Number of intervals of each kind that have passed."""
         config = self.config
         every = {"env_steps": config.every_steps, "updates": config.every_updates, "cycles": config.every_cycles}
         return {name: getattr(self.session.counters, name) // each if each else 0 for name, each in every.items()}

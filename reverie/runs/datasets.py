@@ -33,11 +33,11 @@ from reverie.training.evaluator import check_time_limit, with_limit
 from reverie.training.interaction import Interaction, Player, PolicyPlayer, RandomPlayer
 
 MOST_ENVS = 8
-"""Envs in the vector that episodes are recorded on."""
+"""Maximum number of envs in the vector that records episodes."""
 
 
 class StoredRows:
-    """The replay of a run, read from its newest intact checkpoint."""
+    """The replay buffer of a run, read from its newest intact checkpoint."""
 
     def __init__(self, run: Path, buffer: str = "main", checkpoint: str | None = None) -> None:
         self.run = run
@@ -84,7 +84,7 @@ class StoredRows:
 
 
 def export_run(run: Path, out: Path, form: str = "chunks", buffer: str = "main") -> Path:
-    """Write the replay of a run as a dataset, ours or Minari's. Returns its folder."""
+    """Write the replay buffer of a run as a dataset, in our format or Minari's. Returns its folder."""
     rows = StoredRows(run, buffer)
     origin = f"replay of {run.name} after {count(rows.checkpoint.counters['env_steps'], 'env step')}"
     with progress(f"exporting the replay of {run.name}"):
@@ -92,7 +92,7 @@ def export_run(run: Path, out: Path, form: str = "chunks", buffer: str = "main")
 
 
 def export_dataset(dataset: Dataset, out: Path, form: str) -> Path:
-    """Write one of our datasets in another format."""
+    """Convert a dataset of ours to another format."""
     env, name = EnvConfig.model_validate(dataset.env), dataset.folder.absolute().name
     with progress(f"exporting {name}", total=dataset.summary.get("episodes")) as task:
         return _write(

@@ -1,7 +1,7 @@
-"""The loop under a magnifying glass: ``debug: true``. A run of its own kind, whose bits may differ from a normal one's.
+"""The training loop with diagnostics: ``debug: true``. Results may differ in bits from those of a normal run.
 
-Everything goes to ``<run>/debug``: ``trace.json`` (a profile of the first updates), ``layers.jsonl`` (sizes of weights
-and gradients at each line of metrics). An alert tells whether repeated updates on the first batch reduce its loss.
+It writes to ``<run>/debug``: ``trace.json`` (a profile of the first updates) and ``layers.jsonl`` (sizes of weights and
+gradients at each line of metrics). An alert reports whether repeated updates on the first batch reduce its loss.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from reverie.training.orchestrator import CyclePart, Orchestrator
 from reverie.training.session import Session
 
 TRACED_UPDATES = 3
-"""A hook that does many updates in one call is traced for that call."""
+"""A hook that makes more updates in one call is traced for that whole call."""
 OVERFIT_UPDATES, OVERFIT_CALLS = 50, 5
-ENOUGH = 0.99
-"""A loss that falls below this share of its first value is being learnt."""
+REDUCED = 0.99
+"""The loss counts as reduced if it falls below this fraction of its first value."""
 
 
 class LayerLog:
-    """Writes ``layers.jsonl``: a line whenever there is one of metrics."""
+    """Writes ``layers.jsonl``: one line per line of metrics."""
 
     def __init__(self, folder: Path, session: Session) -> None:
         self.path = folder / "layers.jsonl"
@@ -47,11 +47,11 @@ class LayerLog:
             file.write(json.dumps({**line, "layers": layers}) + "\n")
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
-        """Evaluations change no weights."""
+        """Does nothing: an evaluation changes no weights."""
 
 
 class DebugOrchestrator(Orchestrator):
-    """Stops at the operation that spoils a gradient, and looks at the first updates more closely."""
+    """Stops at the operation that makes a gradient NaN, and profiles the first updates."""
 
     def __init__(
         self, session: Session, evaluator: Evaluator, parts: Sequence[CyclePart], should_stop: StopCheck, run: Path
@@ -71,14 +71,14 @@ class DebugOrchestrator(Orchestrator):
     def learn(self, hook: str, batch: Batch) -> Update:
         session = self.session
         if session.counters.updates == 0 and self._profile is None:
-            self._tell_overfit(hook, batch)
+            self._report_overfit(hook, batch)
             self._profile = diagnostics.Profile()
         update = super().learn(hook, batch)
         if session.counters.updates + update.count >= TRACED_UPDATES:
             self._save_profile()
         return update
 
-    def _tell_overfit(self, hook: str, batch: Batch) -> None:
+    def _report_overfit(self, hook: str, batch: Batch) -> None:
         level, message = check_overfit(self.session, hook, batch)
         self.session.recorder.alert(level, "overfit", message)
 
@@ -89,25 +89,25 @@ class DebugOrchestrator(Orchestrator):
 
 
 def check_overfit(session: Session, hook: str, batch: Batch) -> tuple[str, str]:
-    """Whether a throw-away copy of the algorithm gets better on one batch: a level and what came of it."""
+    """Check whether a copy of the algorithm can reduce its loss on one batch. Returns an alert's level and text."""
     losses = repeat_update(session, hook, batch)
     names = [name for name in losses[0] if name == "loss" or name.endswith("_loss") or name.startswith("loss_")]
     if not names:
-        return "info", f"'{hook}' reports no loss, so nobody knows whether repeated updates on one batch reduce it."
-    shares = {name: losses[-1][name] / losses[0][name] for name in names if losses[0][name] > 0}
-    best = min(shares, key=lambda name: shares[name], default=names[0])
+        return "info", f"'{hook}' reports no loss, so it is unknown whether repeated updates on one batch reduce it."
+    ratios = {name: losses[-1][name] / losses[0][name] for name in names if losses[0][name] > 0}
+    best = min(ratios, key=lambda name: ratios[name], default=names[0])
     numbers = f"{best} went from {losses[0][best]:.4g} to {losses[-1][best]:.4g} in {len(losses)} calls of '{hook}'"
-    if shares.get(best, 1.0) < ENOUGH:
+    if ratios.get(best, 1.0) < REDUCED:
         return "info", f"Repeated updates on the first batch reduce its loss: {numbers}."
     return "warning", (
-        f"Repeated updates on the first batch do not reduce its loss: {numbers}. Look at debug/layers.jsonl for layers "
-        "without gradients, and try another algorithm.learning_rate. (Where targets follow the algorithm's own values, "
-        "as in short rollouts, a loss may also rise before it falls.)"
+        f"Repeated updates on the first batch do not reduce its loss: {numbers}. Check debug/layers.jsonl for layers "
+        "without gradients, and try another algorithm.learning_rate. (A loss may also rise before it falls where "
+        "targets depend on the algorithm's own values, as in short rollouts.)"
     )
 
 
 def repeat_update(session: Session, hook: str, batch: Batch) -> list[dict[str, float]]:
-    """The metrics of a copy that is updated on the same batch, with the same noise, again and again."""
+    """The metrics of a copy that is repeatedly updated on the same batch with the same noise."""
     algorithm, counters = copy_algorithm(session), session.counters
     done = 0
     calls: list[dict[str, float]] = []

@@ -1,4 +1,4 @@
-"""The score of a saved policy, on the episodes of its run's evaluations or on others."""
+"""Evaluates a saved policy."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from reverie.training.evaluator import summarise
 def evaluate_policy(
     policy: Policy, about: dict[str, Any], episodes: int, seed: int | None = None, sample: bool | None = None
 ) -> dict[str, Any]:
-    """Play episodes and sum them up; ``about`` is what the policy was loaded with. What is None is as in its run."""
+    """Play episodes and summarise the scores. ``about`` comes with the loaded policy.
+
+    ``seed`` and ``sample`` default to those of the run's evaluations.
+    """
     if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1:
-        raise ConfigError(f"{episodes!r} episodes cannot be played.", "Give a whole number from 1 on.")
+        raise ConfigError(f"{episodes!r} is not a number of episodes.", "Pass a whole number, at least 1.")
     settings = EvaluateConfig.model_validate(about["evaluate"])
     if sample is not None:
         settings = settings.model_copy(update={"sample": sample})

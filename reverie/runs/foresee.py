@@ -1,4 +1,4 @@
-"""A look into the world model of a run's policy, on demand."""
+"""``reverie foresee``: measures the foresight of a policy's world model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from reverie.store.run_folder import FORESIGHT, FORESIGHT_NUMBERS
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which policy of a run, and what it is to foresee."""
+    """The policy and the settings of the measurement. None: as in the run's evaluations."""
 
     policy: str = "final"
     seed: int | None = None
-    """Of the episodes; without one those of the run's evaluations."""
     steps: int | None = None
     dreams: int | None = None
     envs: int | None = None
@@ -30,7 +29,7 @@ class Wanted:
 
 
 def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
-    """Let a policy's world model foresee fresh episodes; writes the files and returns the numbers."""
+    """Compare a world model's dreams with new episodes. Writes the files and returns the numbers."""
     policy, about = load_any_policy(run, wanted.policy)
     if not hasattr(policy.algorithm, "foresee"):
         kind = policy.algorithm.config.kind

@@ -1,8 +1,7 @@
-"""What a world model foresees, as files: ``foresight/<env steps>/`` with a video and a picture per image, and numbers.
-Runs that learn from stored data alone have updates in place of env steps.
+"""Foresight files: ``foresight/<env steps>/`` with a video and a picture per image observation, and ``foresight.json``.
 
-A part of the cycle without memory; the numbers are in metrics.jsonl already. Whatever goes wrong with the files is
-said once and never stops the training.
+Runs that only learn from stored data count in updates instead of env steps. The metrics are also in metrics.jsonl, so
+this has no state. If a file cannot be written, the run reports it once and continues.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SHOWN_ENVS = 3
 
 
 class Foresight:
-    """Writes the look that an evaluation took, and shows it to the sinks."""
+    """Writes the foresight of each evaluation to files and sends it to the sinks."""
 
     def __init__(self, evaluator: Evaluator, folder: RunFolder, say: Callable[[str], None], budget: Budget) -> None:
         self.evaluator = evaluator
@@ -47,7 +46,7 @@ class Foresight:
         self.is_on = True
 
     def begin(self, session: Session) -> None:
-        """Forget what a resume from an earlier moment will make anew."""
+        """Delete the files after the checkpoint of a resume, which will write them again."""
         for path in self.folder.glob("*"):
             if path.name.isdecimal() and int(path.name) > session.counters.progress(self.budget):
                 shutil.rmtree(path, ignore_errors=True)
@@ -56,22 +55,22 @@ class Foresight:
         """Nothing to do: only evaluations matter here."""
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
-        look, place = self.evaluator.last_foresight, session.counters.progress(self.budget)
+        look, position = self.evaluator.last_foresight, session.counters.progress(self.budget)
         if look is None or not self.is_on:
             return
         try:
-            write_look(look, self.folder / str(place), {self.budget.counter: place})
+            write_look(look, self.folder / str(position), {self.budget.counter: position})
             if has_viewers(session.config):
                 show_look(look, session.recorder)
-        except Exception as error:  # an encoder or a disk: training goes on
+        except Exception as error:  # training must not fail because of an encoder or a full disk
             self.is_on = False
             with suppress(OSError):
                 text = getattr(error, "message", f"{type(error).__name__}: {error}")
-                self.say(f"No pictures of the world model from here on; training is not affected. {text}")
+                self.say(f"No foresight files from now on. Training continues. {text}")
 
 
 def write_look(look: Look, folder: Path, about: dict[str, Any]) -> None:
-    """All files of a look; the numbers come last, so that they are there only with the rest."""
+    """Write all files. The JSON file comes last, so it exists only with all the others."""
     folder.mkdir(parents=True, exist_ok=True)
     for key, frames in open_loop_frames(look).items():
         _write_video(folder / f"open-loop-{file_name(key)}.{'mp4' if is_installed() else 'gif'}", frames, look)
@@ -80,7 +79,7 @@ def write_look(look: Look, folder: Path, about: dict[str, Any]) -> None:
 
 
 def show_look(look: Look, recorder: Recorder) -> None:
-    """Videos and pictures of images, and for all keys the errors by steps ahead and the calibrations."""
+    """Send videos and reconstructions of images, errors by steps ahead, and calibrations to the sinks."""
     for key, frames in open_loop_frames(look).items():
         recorder.show("video", f"open_loop/{key}", frames=frames, fps=FPS)
         recorder.show("figure", f"reconstruction/{key}", image=reconstructions(look, key))
@@ -89,7 +88,7 @@ def show_look(look: Look, recorder: Recorder) -> None:
 
 
 def to_json(look: Look) -> dict[str, Any]:
-    """Errors by steps ahead and calibrations, beside all the metrics."""
+    """Errors by steps ahead, calibrations and all metrics."""
     open_loop = {
         key: {
             "mse": errors.model.tolist(), "repeat_last_mse": errors.repeat_last.tolist(),
@@ -105,24 +104,27 @@ def to_json(look: Look) -> dict[str, Any]:
 
 
 def open_loop_frames(look: Look) -> dict[str, Array]:
-    """For every image the frames that compare truth, model and error, in the first few envs."""
+    """For each image key, frames that compare truth, model and error in the first few envs."""
     images = [key for key in look.errors if look.rows[key].dtype == np.uint8 and look.rows[key].ndim == 5]
     shown = {key: (look.rows[key], *_model_images(look, key)) for key in images}
     return {key: compare_frames(*(values[:SHOWN_ENVS] for values in each)) for key, each in shown.items()}
 
 
 def reconstructions(look: Look, key: str) -> Array:
-    """A picture of what the model remembers of what it has just been shown."""
+    """A picture of images and their reconstructions."""
     return reconstruction_picture(look.rows[key][:SHOWN_ENVS], look.foreseen.seen[key][:SHOWN_ENVS])
 
 
 def file_name(key: str) -> str:
-    """A key of an observation as a part of a file's name."""
+    """An observation key in a form that is safe in file names."""
     return "".join(letter if letter.isalnum() else "-" for letter in key)
 
 
 def _model_images(look: Look, key: str) -> tuple[Array, Array]:
-    """What the model shows (B, T, ...): its dreams, and where there are none its memory; and where it dreams (B, T)."""
+    """The model's images (B, T, ...): open-loop predictions, and reconstructions outside of dreams.
+
+    Also returns which of them are predictions (B, T).
+    """
     images, is_dreamt = look.foreseen.seen[key].copy(), np.zeros(look.rows["is_first"].shape, bool)
     dream, step = np.nonzero(look.is_real)
     env, time = look.starts[dream].T
@@ -139,5 +141,5 @@ def _write_video(path: Path, frames: Array, look: Look) -> None:
     with open_video(path, FPS) as video:
         for time, frame in enumerate(frames):
             ahead = (time - first) % look.steps + 1
-            text = "seen" if time < first else f"{ahead} step{'s' if ahead > 1 else ''} ahead"
+            text = "observed" if time < first else f"{ahead} step{'s' if ahead > 1 else ''} ahead"
             video.add(canvas.draw(frame, Caption(text, f"row {time + 1}", (time + 1) / len(frames))))

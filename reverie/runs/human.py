@@ -1,4 +1,4 @@
-"""A person plays an env with the keyboard."""
+"""Lets a person play an env with the keyboard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_FPS = 60.0
 def play_by_hand(
     config: EnvConfig, keys: KeyMap, seed: int = 0, episodes: int | None = None, fps: float | None = None
 ) -> list[float]:
-    """The returns of the episodes that were played to their end; without ``episodes``, until the window is closed."""
+    """Play until the window is closed, or at most ``episodes`` episodes. Returns the returns of the finished ones."""
     env = make_env(config, "rgb_array")
     returns: list[float] = []
     try:
@@ -46,7 +46,7 @@ class _Game:
         self.limit = max_episode_steps_of(env) or 0
 
     def play(self, seed: int) -> float:
-        """One episode; its return."""
+        """Play one episode and return its return."""
         self.env.reset(seed=seed)
         total, length, is_over = 0.0, 0, False
         self._show(total, length)
@@ -58,13 +58,13 @@ class _Game:
         return total
 
     def rest(self) -> None:
-        """Leave the last frame for a second, so that one sees how it ended."""
+        """Show the last frame for one second."""
         for _ in range(IDLE_FPS):
             self.window.wait()
         self.window.take_tapped()
 
     def _ask(self) -> Any:
-        """What the person does now; a game in turns waits for a key that goes down."""
+        """The person's action. A turn-based game waits for a key press."""
         if not self.keyboard.keys.waits:
             return self.keyboard.action(self.window.pressed)
         while (action := self.keyboard.action(self.window.take_tapped())) is None:

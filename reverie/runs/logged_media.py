@@ -1,7 +1,7 @@
-"""What a run shows to sinks that can draw (TensorBoard, W&B, your own): histograms of returns and weights with each
-evaluation, and the curve of all evaluations as a figure at the end.
+"""Media for sinks that can draw (TensorBoard, W&B, your own).
 
-A part of the cycle that changes nothing and is only there where such a sink is.
+Histograms of weights at each evaluation, and a figure with the curve of all evaluations at the end. Inactive without
+such a sink.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from reverie.training.session import Session
 
 MOST_HISTOGRAMS = 40
 MOST_VALUES = 10_000
-"""Of larger arrays every second, third ... value counts: a histogram looks the same."""
+"""Larger arrays are thinned out, which does not change how their histograms look."""
 CURVE = ("evaluate/return_mean", "evaluate/return_low", "evaluate/return_high")
 
 
 def has_viewers(config: RunConfig) -> bool:
-    """Whether a sink of the run may show pictures."""
+    """Whether the run has a sink that may show media."""
     return any(logger.kind != "csv" for logger in config.log.all_loggers())
 
 
 class LoggedMedia:
-    """Hands pictures to the recorder."""
+    """Sends histograms and figures to the recorder."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
         self.say = say
@@ -59,18 +59,18 @@ class LoggedMedia:
             session.recorder.show("histogram", f"weights/{name}", values=values)
 
     def finish(self, session: Session) -> None:
-        """The run is over."""
+        """Send the curve of all evaluations. Called at the end of the run."""
         if not self.is_on or not self.curve:
             return
         try:
             image = draw_curve(np.array(self.curve), self.title, self.budget.unit, self.goal)
             session.recorder.show("figure", "evaluate/curve", image=image)
-        except Exception as error:  # whatever a drawing may fail of, no run shall
+        except Exception as error:  # the run must not fail because of a figure
             self.say(f"The curve of evaluations could not be drawn: {type(error).__name__}: {error}")
 
 
 def _arrays(state: State) -> Iterator[tuple[str, Array]]:
-    """The first float arrays of a state with their names, thinned out."""
+    """The first float arrays of a state, with their names, thinned out."""
     found: list[tuple[str, Any]] = [(key.replace(".", "/"), value) for key, value in _leaves(state)]
     floats = [(name, value) for name, value in found if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
     for name, value in floats[:MOST_HISTOGRAMS]:

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from reverie.backend import Backend
 
 POLICY_NAME = re.compile(r"best-(\d+)(?:-(\d+))?|final")
-Place = tuple[int, int]
+Position = tuple[int, int]
 """Env steps and updates at which a policy was saved."""
 
 
 class PolicyShelf:
-    """Saves the policy whenever an evaluation is as good as the best so far or better, and at the end.
+    """Saves the policy whenever an evaluation is at least as good as the best so far, and at the end.
 
-    Of equal scores the latest counts, everywhere: its policy has learnt longest.
+    Of equal scores the latest wins, because its policy has trained longest.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -43,7 +43,8 @@ class PolicyShelf:
         self.best_score: float | None = None
         self.best_name: str | None = None
         self._of_end: tuple[float, str] | None = None
-        """The best of an evaluation that ended the run before it went on. No state: a run that never ended had none."""
+        """The best policy by the final evaluation of a run that was later extended. Not saved as state: the same run
+        without that end would not have it."""
 
     def end_cycle(self, session: Session) -> None:
         """Nothing to do: only evaluations matter here."""
@@ -54,17 +55,17 @@ class PolicyShelf:
             return
         name = self._new_name(session)
         self.save(session, name, summary)
-        self.best_score, self.best_name = score, name  # only now: one that could not be saved is not the best
-        self._tell()
+        self.best_score, self.best_name = score, name  # only after it is saved
+        self._write_status()
 
     def _new_name(self, session: Session) -> str:
-        """A name of its own also where env steps stand still: a checkpoint may need the best policy before this one."""
+        """A new name, even if env steps have not advanced: an older checkpoint may still need the last best policy."""
         name = f"best-{session.counters.env_steps}"
-        is_taken = self.best_name is not None and _place_in(self.best_name)[0] == session.counters.env_steps
+        is_taken = self.best_name is not None and _position_in(self.best_name)[0] == session.counters.env_steps
         return f"{name}-{session.counters.updates}" if is_taken else name
 
     def save(self, session: Session, name: str, summary: dict[str, float] | None = None) -> None:
-        """Write the policy as it is now."""
+        """Save the current policy."""
         about = {
             **_settings(session.config), **session.counters.state(), "score": summary,
         }  # fmt: skip
@@ -73,33 +74,33 @@ class PolicyShelf:
     def state(self) -> State:
         return {"best_score": self.best_score, "best_name": self.best_name}
 
-    def load_state(self, state: State, place: Place | None = None) -> None:
-        """``place`` is where the run goes on from: no best policy of up to there gets lost."""
+    def load_state(self, state: State, position: Position | None = None) -> None:
+        """``position`` is where the run continues. A better policy in the run's status from before it is kept."""
         self.best_score, self.best_name = state["best_score"], state["best_name"]
         if self.best_score is not None and not math.isfinite(self.best_score):
-            self.best_score, self.best_name = None, None  # saved when such scores still counted
-        self._of_end = None if place is None else self._find_best(place)
-        self._tell()
+            self.best_score, self.best_name = None, None  # from an older version, which kept such scores
+        self._of_end = None if position is None else self._find_best(position)
+        self._write_status()
 
-    def _find_best(self, place: Place) -> tuple[float, str] | None:
-        """As the run's status has it, if it is there and of no later step: what came later will be found again."""
-        with suppress(RunError):  # a damaged status tells nothing
+    def _find_best(self, position: Position) -> tuple[float, str] | None:
+        """The best policy in the run's status, unless it is from after ``position``."""
+        with suppress(RunError):  # ignore a damaged status
             status = self.folder.status()
             name, score = str(status.get("best_policy")), status.get("best_score")
             saved_at = self._saved_at(name) if name != "final" and POLICY_NAME.fullmatch(name) else None
-            is_earlier = saved_at is not None and saved_at <= place
+            is_earlier = saved_at is not None and saved_at <= position
             if is_earlier and isinstance(score, int | float) and math.isfinite(score):
                 return float(score), name
         return None
 
-    def drop_final_after(self, place: Place) -> None:
-        """Delete the policy of an end that the run takes back by going on from here."""
+    def drop_final_after(self, position: Position) -> None:
+        """Delete the final policy if the run continues from an earlier position."""
         saved_at = self._saved_at("final")
-        if saved_at is not None and saved_at > place:
+        if saved_at is not None and saved_at > position:
             delete_any(self._path("final"))
 
-    def _saved_at(self, name: str) -> Place | None:
-        """Env steps and updates of a policy on disk; None if there is none or it cannot be read."""
+    def _saved_at(self, name: str) -> Position | None:
+        """Env steps and updates of a policy on disk. None if it is missing or unreadable."""
         with suppress(RunError, KeyError, TypeError, ValueError):
             about = read_tree(self._path(name) / "policy")["about"]
             return int(about["env_steps"]), int(about.get("updates", 0))
@@ -107,12 +108,13 @@ class PolicyShelf:
 
     @property
     def best(self) -> tuple[float | None, str | None]:
-        """The score and the name of the best policy that the run ever had; the latest of equal ones."""
+        """The score and the name of the run's best policy. Of equal ones the latest."""
         if self._of_end is None or self.best_score is None or self.best_name is None:
             return self._of_end or (self.best_score, self.best_name)
-        return max(self._of_end, (self.best_score, self.best_name), key=lambda found: (found[0], _place_in(found[1])))
+        candidates = (self._of_end, (self.best_score, self.best_name))
+        return max(candidates, key=lambda found: (found[0], _position_in(found[1])))
 
-    def _tell(self) -> None:
+    def _write_status(self) -> None:
         score, name = self.best
         self.folder.write_status(best_score=score, best_policy=name)
 
@@ -120,7 +122,7 @@ class PolicyShelf:
         return self.folder.path / "policies" / name
 
     def tidy(self, keep: set[str]) -> None:
-        """Delete former best policies, except those that a kept checkpoint calls the best, and leftovers of crashes."""
+        """Delete leftovers of crashes, and former best policies that no kept checkpoint refers to."""
         wanted = {*keep, self.best_name, self.best[1]}
         for path in (self.folder.path / "policies").glob("*"):
             is_leftover = path.name.startswith(".")
@@ -129,41 +131,41 @@ class PolicyShelf:
 
 
 def policy_folder(run: Path, which: str = "best") -> Path:
-    """The folder of a run's ``best`` or ``final`` policy; whichever there is, if only one."""
+    """The folder of a run's ``best`` or ``final`` policy. If the run has only one of them, that one."""
     best = _best_name(run)
     names = {"best": best, "final": "final"}
     if which not in names:
         raise RunError(f"A run keeps a 'best' and a 'final' policy, not '{which}'.")
     for name in (names[which], best, "final"):
-        # The name comes from a file that anyone may have written: it must not lead out of the run.
+        # The name comes from a file that anyone may have written, so it must not lead out of the run.
         if isinstance(name, str) and POLICY_NAME.fullmatch(name) and (run / "policies" / name / "policy.json").exists():
             return run / "policies" / name
     raise RunError(f"The run '{run.name}' has no policy yet.", "Let it train until its first evaluation.")
 
 
 def _best_name(run: Path) -> Any:
-    """As the run's status has it; if that file is damaged, the newest, which is no worse than those before it."""
+    """From the run's status. If that file is damaged, the newest, which is at least as good as the ones before."""
     try:
         return RunFolder(run).status().get("best_policy")
     except RunError:
         names = [path.name for path in (run / "policies").glob("best-*") if POLICY_NAME.fullmatch(path.name)]
-        return max(names, key=_place_in, default=None)
+        return max(names, key=_position_in, default=None)
 
 
-def _place_in(name: str) -> Place:
-    """Env steps, and updates where they are needed, in the name of a best policy."""
+def _position_in(name: str) -> Position:
+    """The env steps (and updates, if any) in the name of a best policy."""
     match = POLICY_NAME.fullmatch(name)
     return (0, 0) if match is None else (int(match[1] or 0), int(match[2] or 0))
 
 
 def load_policy(run: Path, which: str = "best", backend: Backend | None = None) -> tuple[Policy, dict[str, Any]]:
-    """A run's policy and what it says about itself. RunError explains what cannot be read or does not fit together.
+    """A run's policy and its ``about``. Explains what is unreadable or inconsistent.
 
-    Without a ``backend`` it computes as its run did (:func:`use_backend`).
+    Without a ``backend`` the policy uses the settings of its run (:func:`use_backend`).
     """
     folder = policy_folder(run, which)
     others = [name for name in ("best", "final") if policy_folder(run, name) != folder]
-    fix = " ".join(["It is damaged, or was altered.", *(f"Try the other: --policy {name}" for name in others)])
+    fix = " ".join(["It is damaged or was changed.", *(f"Try the other one: --policy {name}" for name in others)])
     try:
         bundle = read_bundle(folder)
         about = bundle["about"]
@@ -181,11 +183,11 @@ def load_policy(run: Path, which: str = "best", backend: Backend | None = None) 
 
 
 def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, Any]]:
-    """The ``best`` or ``final`` policy, or that of a checkpoint, named by its env steps or its folder."""
+    """The ``best`` or ``final`` policy, or that of a checkpoint, given by its env steps or folder name."""
     if which in ("best", "final"):
         return load_policy(run, which)
     if not which[:1].isdigit():
-        raise RunError(f"There is no policy '{which}'.", "Take best, final or the env steps of a checkpoint.")
+        raise RunError(f"There is no policy '{which}'.", "Use best, final or the env steps of a checkpoint.")
     from reverie.build import build_policy
     from reverie.config.files import read_config
     from reverie.store.checkpoint import CheckpointFolder
@@ -197,7 +199,8 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
         states = checkpoint.read("algorithm"), checkpoint.read("normaliser")
         policy = build_policy(config, *states, use_backend(config.backend))
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", "It was altered.") from error
+        fix = "config.yaml or the checkpoint was changed. Use --policy best or --policy final."
+        raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", fix) from error
     return policy, {**_settings(config), "score": None, **_counts(checkpoint.counters)}
 
 

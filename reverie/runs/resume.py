@@ -229,7 +229,7 @@ def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint |
 def _check_never_saved(folder: RunFolder) -> None:
     """Beginning again deletes metrics and policies; that is right only if they are of no use without a checkpoint."""
     status = folder.status()
-    was_resumed = any(resumption.place != BEGINNING for resumption in read_history(folder.path))
+    was_resumed = any(resumption.position != BEGINNING for resumption in read_history(folder.path))
     is_saved = status.get("checkpoint") or status.get("state") in ("finished", "stopped") or was_resumed
     if not is_saved and not (folder.path / "policies" / "final").exists():
         return

@@ -22,12 +22,12 @@ NAMES_CODE = ("kind", "controller")
 
 
 def is_made_here(run: Path) -> bool:
-    """Whether the run's config is as the user made it."""
+    """Whether the run's config is unchanged since this user made it."""
     return "config.yaml" in signed_configs(run) and not _is_inside(run)
 
 
 def own_names(run: Path) -> frozenset[str] | None:
-    """The names outside of Reverie in the configs that the user made here; None if the run's config is another's."""
+    """Names from outside of Reverie in configs that this user made. None if somebody else made the run's config."""
     configs = signed_configs(run)
     if "config.yaml" not in configs or _is_inside(run):
         return None
@@ -36,15 +36,15 @@ def own_names(run: Path) -> frozenset[str] | None:
 
 @lru_cache(maxsize=128)
 def _names_in(data: bytes) -> frozenset[str]:
-    """The names in one config. Remembered: every resume keeps the config before it, and parsing one takes 50 ms."""
-    with suppress(ConfigError, UnicodeDecodeError):  # whoever reads it will say so
+    """The names in one config. Cached: a run has a config per resume, and parsing one takes 50 ms."""
+    with suppress(ConfigError, UnicodeDecodeError):  # reported when the config is read
         tree = load_yaml(data.decode(), "config.yaml")
         return foreign_names(tree) if isinstance(tree, dict) else frozenset()
     return frozenset()
 
 
 def _is_inside(run: Path) -> bool:
-    """Whether the current folder is in the run: then names could lead to modules in there, which nobody signed."""
+    """Whether the current folder is inside the run. Names could then load unsigned modules from the run folder."""
     try:
         return Path.cwd().resolve().is_relative_to(run.resolve())
     except OSError:  # the current folder is gone

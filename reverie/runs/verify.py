@@ -111,7 +111,8 @@ def _obstacle(changes: list[tuple[Path, Resumption]]) -> str:
     if unknown is None:
         return ""
     keys = ", ".join(change["key"] for change in unknown.changes) or "settings"
-    return f"resume {unknown.number} changed {keys} at env step {unknown.place[0]:,}, and the checkpoint there is gone"
+    steps = unknown.position[0]
+    return f"resume {unknown.number} changed {keys} at env step {steps:,}, and the checkpoint there is gone"
 
 
 def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:

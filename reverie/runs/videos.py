@@ -1,7 +1,7 @@
-"""The videos of a run: ``videos/best.mp4`` and ``videos/last.mp4``, each with a JSON file that says what it shows.
+"""The videos of a run: ``videos/best.mp4`` and ``videos/last.mp4``, each with a JSON file that describes it.
 
-A part of the cycle without memory: what was filmed is told by the files. Whatever goes wrong here is said once and
-never stops the training. Sinks that show videos are given each in few small frames.
+The files themselves show what is recorded, so there is no state to save. If recording fails, the run reports it once
+and continues. Sinks that show videos receive a small preview.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEPT = ("best", "last")
 
 
 class Videos:
-    """Films the last and the best policy every so many evaluations, and when the run has come to its end."""
+    """Records the last and the best policy, every ``video.every_evaluations`` evaluations and at the end of the run."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Videos:
         self._preview: Preview | None = None
 
     def begin(self, session: Session) -> None:
-        """Find out where the run stands, and forget what a resume from an earlier moment will make anew."""
+        """Count the run's evaluations so far, and delete videos from after the checkpoint of a resume."""
         if not self.is_on:
             return
         with suppress(OSError, ValueError):
@@ -81,60 +81,61 @@ class Videos:
             self._best_clock = session.counters.clock()
         every = self.config.video.every_evaluations
         if every and self.evaluations % every == 0:
-            self._film_all(session)
+            self._record_all(session)
 
     def finish(self, session: Session) -> None:
-        """The run is over: film whatever is not filmed yet."""
-        self._film_all(session)
+        """Record the videos that are still missing at the end of the run."""
+        self._record_all(session)
 
     def announce(self) -> None:
-        """Say what there is to see, and where."""
+        """Print the returns in the videos, and their folder."""
         scores = [f"{name} {as_return(about['return'])}" for name in KEPT if "return" in (about := self._about(name))]
         if self.is_on and scores:
             self.say(f"Videos ({', '.join(scores)}): {self.run.path / 'videos'}")
 
-    def _film_all(self, session: Session) -> None:
+    def _record_all(self, session: Session) -> None:
         if not self.is_on:
             return
         try:
-            if self._film_last(session):
+            if self._record_last(session):
                 self._show("last", session)
-            if self._film_best(session):
+            if self._record_best(session):
                 self._show("best", session)
         except EvaluationStopped:
-            pass  # the run is asked to stop, and a video is not worth waiting for
-        except Exception as error:  # whatever an env, a driver or a disk may do: training goes on
+            pass  # the run was asked to stop and does not wait for a video
+        except Exception as error:  # training must not fail because of a renderer, a driver or a disk
             self.is_on = False
             with suppress(OSError):
-                self._complain(error)
+                self._report(error)
 
-    def _film_last(self, session: Session) -> bool:
-        """Whether there is a new film."""
+    def _record_last(self, session: Session) -> bool:
+        """Returns whether there is a new video."""
         clock = session.counters.clock()
         about = {"policy": "final", "env_steps": clock.env_steps, "updates": clock.updates}
         if self._has("last", about):
             return False
-        # Drawing actions may change the state of an algorithm (counts of visits), which must stay the run's own.
+        # Sampling actions may change the state of an algorithm (visit counts), so it happens on a copy.
         policy = session.policy.copy() if self.config.evaluate.sample else session.policy
-        self._film("last", policy, clock, about)
+        self._record("last", policy, clock, about)
         return True
 
-    def _film_best(self, session: Session) -> bool:
+    def _record_best(self, session: Session) -> bool:
+        """Returns whether there is a new video."""
         score, name = self._best
         about = {"policy": name, "score": score}
         if name is None or self._has("best", about):
             return False
-        if self._best_clock == session.counters.clock():  # the last policy is the best, and filmed already
+        if self._best_clock == session.counters.clock():  # the last policy is the best, and already recorded
             copy = self._path(".best")
             shutil.copyfile(self._path("last"), copy)
             self._install("best", copy, {**self._about("last"), **about})
             return True
-        policy, told = load_policy(self.run.path, backend=session.policy.backend)
-        self._film("best", policy, Counters.saved_in(told).clock(), about)
+        policy, saved = load_policy(self.run.path, backend=session.policy.backend)
+        self._record("best", policy, Counters.saved_in(saved).clock(), about)
         return True
 
     def _show(self, name: str, session: Session) -> None:
-        """The newest film to the sinks."""
+        """Send the newest video to the sinks."""
         if self._preview is not None:
             session.recorder.show("video", f"videos/{name}", **self._preview.content())
 
@@ -144,7 +145,7 @@ class Videos:
             self._preview = Preview(sink, fps) if self._has_viewers else None
             yield self._preview or sink
 
-    def _film(self, name: str, policy: Policy, clock: Clock, about: dict[str, Any]) -> None:
+    def _record(self, name: str, policy: Policy, clock: Clock, about: dict[str, Any]) -> None:
         config, path = self.config, self._path(f".{name}")
         scene = Scene(
             env=config.env, seed=config.seed, title=f"{config.env.id} after {count(clock.env_steps, 'step')}",
@@ -152,36 +153,38 @@ class Videos:
         )  # fmt: skip
         player = policy_player(policy, config.seed, clock, config.evaluate.sample)
         (take,) = show_episodes(player, scene, lambda fps: self._open(path, fps), self.quiet)
-        place = {"env": config.env.id, "env_steps": clock.env_steps, "seed": config.seed}
-        self._install(name, path, {**place, **take.to_json(), **about})
+        source = {"env": config.env.id, "env_steps": clock.env_steps, "seed": config.seed}
+        self._install(name, path, {**source, **take.to_json(), **about})
 
     def _install(self, name: str, finished: Path, about: dict[str, Any]) -> None:
-        """Put a video and its description in place; in between there is none, so that it never tells of another."""
+        """Put a video and its description in place. The old description is deleted first: it must not describe the new
+        video."""
         path = self._path(name)
         path.with_suffix(".json").unlink(missing_ok=True)
         os.replace(finished, path)
         write_json(path.with_suffix(".json"), about)
 
     def _has(self, name: str, about: dict[str, Any]) -> bool:
-        told = self._about(name)
-        return self._path(name).exists() and all(told.get(key) == value for key, value in about.items())
+        """Whether the video of this name shows what ``about`` describes."""
+        known = self._about(name)
+        return self._path(name).exists() and all(known.get(key) == value for key, value in about.items())
 
     def _about(self, name: str) -> dict[str, Any]:
-        """What is written beside a video; nothing if there is none."""
+        """The description of a video. Empty if there is none."""
         try:
             return read_json(self._path(name).with_suffix(".json"))
         except RunError:
             return {}
 
     def _delete(self, name: str) -> None:
-        """The description goes first: without it a video counts as not filmed."""
+        """Delete a video, its description first: without it the video counts as missing."""
         for ending in (".json", ".mp4"):
             self._path(name).with_suffix(ending).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
         return self.run.path / "videos" / f"{name}.mp4"
 
-    def _complain(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         text = error.message if isinstance(error, ReverieError) else f"{type(error).__name__}: {error}"
-        self.say(f"No videos from here on; training is not affected. {text}")
-        self.say(getattr(error, "fix", "") or "video.enabled=false leaves videos out.")
+        self.say(f"No videos from now on. Training continues. {text}")
+        self.say(getattr(error, "fix", "") or "video.enabled=false turns videos off.")

@@ -29,9 +29,9 @@ from reverie.training.interaction import Interaction, Player, PolicyPlayer, Rand
 
 STREAM = "evaluate"
 MOST_FPS = 30.0
-"""Faster envs skip frames: nobody sees the difference, and rendering is most of the cost."""
+"""Faster envs skip frames: the difference is hard to see, and rendering is most of the cost."""
 HELD_SECONDS = 1.0
-"""How long the last frame of an episode stays."""
+"""How long the last frame of an episode is shown."""
 
 
 def policy_player(policy: Policy, seed: int, clock: Clock, sample: bool = False) -> PolicyPlayer:
@@ -80,7 +80,7 @@ OpenSink = Callable[[float], AbstractContextManager[FrameSink]]
 
 
 def show_episodes(player: Player, scene: Scene, open_sink: OpenSink, quiet: bool = False) -> list[Take]:
-    """Play the scene and pass its frames on; ``open_sink`` gets the frames per second. VideoError says what failed."""
+    """Play the scene and pass its frames to a sink, which ``open_sink(fps)`` opens. Raises VideoError."""
     try:
         vector = SyncVector(scene.env, scene.seed, STREAM, 1, render_mode="rgb_array")
     except ForeignCodeError:  # the run is not trusted; rendering is not the problem

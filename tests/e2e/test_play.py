@@ -158,7 +158,7 @@ def test_a_person_plays(reverie: Command, window: list[FakeWindow]) -> None:
     done = reverie("play", "CartPole-v1", "--episodes", "1")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
-    assert lines[0] == "CartPole-v1: runs by itself; q or escape ends it"
+    assert lines[0] == "CartPole-v1: runs in real time. Press q or escape to quit."
     assert lines[1].split() == ["left", "0"]
     assert 7 < float(lines[-1].removeprefix("returns: ")) < 12
     assert window[0].fps == 15

@@ -146,13 +146,13 @@ def test_the_best_policy_is_not_filmed_again_where_it_is_the_last(
 
 def count_films(patch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     films: list[tuple[str, int]] = []
-    original = videos.Videos._film
+    original = videos.Videos._record
 
     def note(self: videos.Videos, name: str, policy: Any, clock: Any, about: dict[str, Any]) -> None:
         films.append((name, clock.env_steps))
         original(self, name, policy, clock, about)
 
-    patch.setattr(videos.Videos, "_film", note)
+    patch.setattr(videos.Videos, "_record", note)
     return films
 
 
@@ -209,7 +209,7 @@ def test_trouble_is_told_once_and_training_goes_on(
     spoil(monkeypatch)
     run = train(tmp_path, *FILMED, "video.every_evaluations=1")
     log = (run / "run.log").read_text()
-    assert log.count("No videos from here on") == 1
+    assert log.count("No videos from now on") == 1
     assert reason in log
     assert contents(run) == contents(filmed)
     assert [path.name for path in run.glob("videos/*.json")] == []
@@ -219,7 +219,7 @@ def test_an_env_that_cannot_draw(tmp_path: Path) -> None:
     name = f"{BrokenDrawing.__module__}.{BrokenDrawing.__qualname__}"
     run = train(tmp_path, f"{name}:ppo", "env.max_episode_steps=5", *TINY, "video.enabled=true", steps=64)
     log = (run / "run.log").read_text()
-    assert log.count("No videos from here on") == 1
+    assert log.count("No videos from now on") == 1
     assert "MUJOCO_GL=egl" in log
     assert json.loads((run / "status.json").read_text())["state"] == "finished"
 

@@ -386,7 +386,7 @@ def test_verify_names_a_tampered_metric(finished: Path, tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "NOT reproduced" in done.stdout
     assert f"metrics: first at env step {record['env_steps']}, update {record['updates']}: update/loss 1" in done.stdout
-    assert "since then: device cpu, threads 1" in done.stdout
+    assert "changed since then: device cpu, threads 1" in done.stdout
 
 
 def test_verify_names_a_tampered_score(finished: Path, tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_verify_says_so_if_nobody_knows_where_settings_changed(run: Path) -> Non
     assert done.exit_code == 1
     assert "NOT" not in done.stdout
     assert (
-        f"cannot be told, as resume 1 changed algorithm.gamma, checkpoint.keep_last at env step {place:,}"
+        f"cannot be checked: resume 1 changed algorithm.gamma, checkpoint.keep_last at env step {place:,}"
         in done.stdout
     )
     (found,) = json.loads(reverie("verify", str(run), "--json").stdout)

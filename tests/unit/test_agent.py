@@ -1,4 +1,4 @@
-"""An agent in loops that people write themselves, played by the checking agent: it complains about a wrong memory."""
+"""An agent in a loop of your own. The checking agent checks the carry that it is given."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_predict_follows_envs_whose_episodes_end_at_different_times(agent: Agent
                 observations[number], _ = env.reset(seed=1000 * step + number)
 
 
-def test_predict_leaves_the_memory_of_act_alone(agent: Agent) -> None:
+def test_predict_does_not_change_the_state_of_act(agent: Agent) -> None:
     env = agent.make_env()
     observation, _ = env.reset(seed=0)
     assert agent.predict(observation)[0] == agent.predict(observation)[0]
@@ -82,9 +82,9 @@ def test_without_a_state_an_episode_begins(agent: Agent) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"state": (None, None)}, ["of type tuple", "action, state = agent.predict"]),
-        ({"episode_start": [True, False, True]}, ["an array of 2"]),
-        ({"episode_start": "yes"}, ["true or false"]),
+        ({"state": (None, None)}, ["its type is tuple", "action, state = agent.predict"]),
+        ({"episode_start": [True, False, True]}, ["a bool or 2 of them"]),
+        ({"episode_start": "yes"}, ["must be a bool"]),
     ],
 )
 def test_what_predict_cannot_use_is_explained(agent: Agent, arguments: dict[str, Any], words: list[str]) -> None:
@@ -93,7 +93,7 @@ def test_what_predict_cannot_use_is_explained(agent: Agent, arguments: dict[str,
         agent.predict(seen, **arguments)
     assert all(word in str(caught.value) for word in words)
     _, state = agent.predict(seen)
-    with pytest.raises(ReverieError, match="belongs to 2 envs, the observations are of 1"):
+    with pytest.raises(ReverieError, match="belongs to 2 envs, but there are 1 observations"):
         agent.predict(seen[0], state)
 
 
@@ -102,15 +102,15 @@ def test_what_is_no_number_is_refused(agent: Agent, number: float) -> None:
     observation, _ = agent.make_env().reset(seed=0)
     observation[1] = number
     for answer in (agent.act, agent.predict):
-        with pytest.raises(ReverieError, match="'obs' holds NaN or infinity"):
+        with pytest.raises(ReverieError, match="'obs' contains NaN or infinity"):
             answer(observation)
 
 
-def test_what_lies_outside_of_its_space_is_refused(session: Session) -> None:
+def test_what_is_outside_of_its_space_is_refused(session: Session) -> None:
     config = EnvConfig(id="Reverie/Counting-v0", kwargs={"observation": "discrete", "length": 4})
     session.policy.specs = make_specs(config)
     for wrong in (-1, 99):
-        with pytest.raises(ReverieError, match="'obs' lies outside of its space"):
+        with pytest.raises(ReverieError, match="'obs' is outside of its space"):
             make_agent(session, config).act(wrong)
 
 
@@ -127,5 +127,5 @@ def test_evaluate_plays_what_evaluations_play(agent: Agent) -> None:
 
 @pytest.mark.parametrize("episodes", [0, -1, 2.5, "3", True])
 def test_a_wrong_number_of_episodes_is_refused(agent: Agent, episodes: Any) -> None:
-    with pytest.raises(ConfigError, match="episodes cannot be played"):
+    with pytest.raises(ConfigError, match="is not a number of episodes"):
         agent.evaluate(episodes)

@@ -29,7 +29,7 @@ def found(topic: str, runs_dir: Path = Path("runs")) -> Finding:
 def test_a_machine_that_runs_these_tests_is_well() -> None:
     done = type_doctor()
     assert done.exit_code == 0
-    assert "Everything that a run needs is there." in done.output
+    assert "This machine has everything that a run needs." in done.output
     for topic in ("python", "torch", "threads", "blas", "device", "extra box2d", "screen", "gl", "memory", "disk"):
         assert f"  {topic} " in done.output
 

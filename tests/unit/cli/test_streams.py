@@ -32,4 +32,4 @@ def test_a_command_may_run_without_streams(is_there: bool, monkeypatch: pytest.M
     with open(os.devnull, "w") as stream:
         pass
     monkeypatch.setattr(sys, "stdout", stream if is_there else None)
-    main._let_go_of_closed_streams()
+    main._detach_closed_streams()

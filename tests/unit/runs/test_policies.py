@@ -299,7 +299,7 @@ def test_an_agent_follows_one_episode_after_the_other(session: Session) -> None:
         ended = False
         while not ended:
             observation, _, ended, _, _ = env.step(agent.act(observation))
-    with pytest.raises(ReverieError, match="of 1 env, and now sees 3"):
+    with pytest.raises(ReverieError, match="of 1 env, but got 3 observations"):
         agent.act(np.stack([observation] * 3))
     with pytest.raises(AssertionError, match="another number of rows"):
         agent.act(env.reset(seed=5)[0])  # without a reset of the agent
