@@ -49,6 +49,21 @@ PROGRAMS = {"browser": ("chromium", "chromedriver")}
 """The same for what is no Python package."""
 
 
+FIRST = ("resume/", "e2e/test_learning", "e2e/test_readme.py", "e2e/")
+"""Where the long tests are, longest first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the long tests first: otherwise one worker ends with them while the other has nothing left to do."""
+    here = Path(__file__).parent
+
+    def rank(item: pytest.Item) -> int:
+        name = item.path.relative_to(here).as_posix() if item.path.is_relative_to(here) else ""
+        return next((number for number, start in enumerate(FIRST) if name.startswith(start)), len(FIRST))
+
+    items.sort(key=rank)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         (extra,) = marker.args

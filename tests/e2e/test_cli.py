@@ -20,9 +20,9 @@ from reverie.log.sinks import read_jsonl
 from reverie.runs.policies import PolicyShelf
 from reverie.store.lock import lock_run
 from tests.e2e.conftest import BARE, SMALL, Command, type_elsewhere
+from tests.resume.pieces import assert_equal_runs
 
 STEPS = ("--steps", "600")
-REPRODUCIBLE = ("metrics.jsonl", "scores.jsonl")
 
 
 def test_train_fills_a_run_folder(reverie: Command, tmp_path: Path) -> None:
@@ -64,11 +64,10 @@ def test_several_seeds_are_the_runs_that_each_would_be_alone(
     done = reverie("train", *BARE, *STEPS, "--seed", "1,2", "--jobs", "2", "--json")
     assert (done.code, done.err) == (0, "")
     assert [result["run"] for result in json.loads(done.out)] == ["CartPole-v1-ppo-s1-1", "CartPole-v1-ppo-s2-1"]
-    beside = tmp_path / "runs" / "CartPole-v1-ppo-s1-1"
-    for name in REPRODUCIBLE:
-        assert (beside / name).read_bytes() == (trained.path / name).read_bytes()
-    other = tmp_path / "runs" / "CartPole-v1-ppo-s2-1"
-    assert (other / "scores.jsonl").read_bytes() != (trained.path / "scores.jsonl").read_bytes()
+    first, second = (tmp_path / "runs" / f"CartPole-v1-ppo-s{seed}-1" for seed in (1, 2))
+    assert_equal_runs(first, trained.path)
+    assert_equal_runs(second, api.train(*BARE, seed=2, steps=600, runs_dir=tmp_path / "alone").path)
+    assert (second / "scores.jsonl").read_bytes() != (trained.path / "scores.jsonl").read_bytes()
 
 
 def test_several_seeds_announce_themselves(reverie: Command) -> None:

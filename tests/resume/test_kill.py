@@ -26,15 +26,16 @@ WORKERS = (
     "phases.learn.evaluate={episodes: 2, every_steps: 2000}", "evaluate.final_episodes=1",
     "checkpoint.every_steps=100", "algorithm.epochs=2",
 )  # fmt: skip
-KILLED = {"PPO in one process": (PPO, 2000), "PPO with worker processes": (WORKERS, 1000)}
+KILLED = {"PPO in one process": (PPO, 2000, 2), "PPO with worker processes": (WORKERS, 1000, 1)}
+"""Words, env steps, and how often the run is killed."""
 
 
 @pytest.mark.parametrize("case", KILLED)
 def test_kill_9_at_random_moments_changes_nothing(case: str, tmp_path: Path) -> None:
-    words, steps = KILLED[case]
+    words, steps, kills = KILLED[case]
     storm = Storm(tmp_path / "stormy", (*words, "--steps", str(steps), "--seed", "1"))
     rng = make_generator(case)
-    for _ in range(2):
+    for _ in range(kills):
         storm.kill_at(Moment.draw(rng))
     assert storm.kills > 0
     assert_equal_runs(storm.finish(), train(words, tmp_path / "calm", steps))
@@ -94,7 +95,7 @@ def dying_at(number: int) -> Iterator[None]:
     ("number", "words"), [(signal.SIGTERM, PPO), (signal.SIGINT, WORKERS)], ids=["SIGTERM", "Ctrl-C"]
 )
 def test_a_signal_finishes_the_hook_and_saves(number: signal.Signals, words: tuple[str, ...], tmp_path: Path) -> None:
-    storm = Storm(tmp_path / "stopped", (*words, "--steps", "3000", "--seed", "1"))
+    storm = Storm(tmp_path / "stopped", (*words, "--steps", "1500", "--seed", "1"))
     with storm.start() as process:
         while process.poll() is None and not list(tmp_path.glob("stopped/*/checkpoints/0*")):
             time.sleep(0.005)
@@ -107,7 +108,7 @@ def test_a_signal_finishes_the_hook_and_saves(number: signal.Signals, words: tup
     assert "Stopped and saved at env step" in errors
     assert api.find(str(run)).status["state"] == "stopped"
     assert api.resume(str(run)).state == "finished"
-    assert_equal_runs(run, train(words, tmp_path / "calm", 3000))
+    assert_equal_runs(run, train(words, tmp_path / "calm", 1500))
 
 
 def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path) -> None:
