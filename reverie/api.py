@@ -16,7 +16,6 @@ from reverie.core.errors import ConfigError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from reverie.agent import Agent
-    from reverie.config.compose import Composed
     from reverie.config.schema import RunConfig
     from reverie.runs.record import Recording
     from reverie.runs.verify import Verdict
@@ -80,40 +79,11 @@ def make_config(
 ) -> RunConfig:
     """The checked config of a new run, with everything ``auto`` decided; takes what :func:`train` takes."""
     from reverie.config.objects import describe_order, whole_number
+    from reverie.config.pipeline import prepare_new
 
     with typed_in(PYTHON):
         spec, words = describe_order(spec, algorithm, presets_and_overrides, overrides)
-        return compose_run(spec, words, seed, whole_number("steps", steps))[0]
-
-
-def compose_run(
-    spec: str, presets_and_overrides: Sequence[str], seed: int | None, steps: int | None
-) -> tuple[RunConfig, Composed]:
-    """The config, and the values that it was made of, with their sources and what the user should know."""
-    from reverie import backend
-    from reverie.build import check_episodes_end, check_sources, choose_network, choose_storage
-    from reverie.config.checks import check_config
-    from reverie.config.compose import compose, require_phases
-    from reverie.config.debug_mode import prepare_debug
-    from reverie.config.problems import check_written
-    from reverie.config.resolve import resolve_auto, set_budget
-    from reverie.config.validate import load_config
-    from reverie.machine.memory import is_debugged
-
-    words = [*presets_and_overrides, *([f"seed={seed}"] if seed is not None else [])]
-    composed = compose(spec, words, steps)
-    require_phases(composed, spec)
-    prepare_debug(composed, is_debugged())
-    check_written(composed.tree, composed.sources)
-    if steps is not None:
-        composed.tree = set_budget(composed.tree, steps, composed.sources)
-    config = load_config(resolve_auto(composed.tree, composed.sources), composed.sources)
-    check_config(config, composed.sources)
-    config = choose_storage(choose_network(config))
-    backend.check_device(config.backend.device)
-    check_episodes_end(config)
-    check_sources(config)
-    return config, composed
+        return prepare_new(spec, words, seed, whole_number("steps", steps)).config
 
 
 def train(
@@ -154,7 +124,7 @@ def _train(
 ) -> Run:
     from reverie.config.debug_mode import debug_notes
     from reverie.config.files import config_to_yaml
-    from reverie.envs.make import make_specs
+    from reverie.config.pipeline import prepare_new
     from reverie.preflight.summary import check_start
     from reverie.runs.execute import Execution
     from reverie.runs.init_from import choose_weights
@@ -163,15 +133,16 @@ def _train(
     from reverie.store.lock import lock_run
     from reverie.store.run_folder import create_run, remove_unstarted, removed_if_unwritable
 
-    config, composed = compose_run(spec, words, seed, steps)
-    check_start(config, make_specs(config.env))
-    weights = choose_weights(config, *init_from) if init_from else None
+    prepared = prepare_new(spec, words, seed, steps)
+    config, composed = prepared.config, prepared.composed
+    check_start(config, prepared.specs)
+    weights = choose_weights(prepared, *init_from) if init_from else None
     folder = create_run(runs_dir, spec, config.seed, config_to_yaml(config), sys.argv, run_name(spec, config, composed))
     with removed_if_unwritable(folder.path):
         write_sources(folder.path, spec, config, composed)
         if weights is not None:
             weights.save(folder.path)
-    execution = Execution(config, folder, quiet)
+    execution = Execution(prepared, folder, quiet)
     try:
         with lock_run(folder.path):
             told = (*composed.notes, *debug_notes(composed), *(weights.lines() if weights is not None else ()))

@@ -118,8 +118,7 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_videos_by_default() -> Iterator[None]:
     """Runs are filmed where a test asks for it; filming each of them would take longer than all the training."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reverie.config.resolve.can_film", lambda env: False)
-        patch.setattr("reverie.runs.videos.can_film", lambda env: False)
+        patch.setattr("reverie.config.decide.can_record", lambda can_render: False)
         yield
 
 
@@ -135,7 +134,7 @@ def _runs_without_reports() -> Iterator[None]:
 def _envs_in_this_process() -> Iterator[None]:
     """``env.vector: auto`` is settled by a stopwatch, and a stopwatch must not decide what a test tries."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(make, "_step_seconds", lambda config: 0.0)
+        patch.setattr(make, "_step_seconds", lambda config, env: 0.0)
         yield
 
 

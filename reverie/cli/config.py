@@ -135,15 +135,11 @@ def _is_run(name: str, runs_dir: Path) -> bool:
 
 def _compose_checked(spec: str, words: list[str]) -> Composed:
     """The values of a run that could be started, complete and known to fit together."""
-    from reverie.config.checks import check_config
-    from reverie.config.compose import compose, require_phases
+    from reverie.config.pipeline import prepare_new
     from reverie.config.resolve import resolve_numbers
-    from reverie.config.validate import load_config
 
-    composed = compose(spec, words)
-    require_phases(composed, spec)
+    composed = prepare_new(spec, words).composed
     composed.tree = resolve_numbers(composed.tree, composed.sources)
-    check_config(load_config(composed.tree, composed.sources), composed.sources)
     return composed
 
 

@@ -125,12 +125,11 @@ def _resume(name: str, order: Order, seeds: list[int], trust: bool) -> None:
 
 def _train_many(order: Order, seeds: list[int], jobs: int) -> None:
     """A process per seed: a crash of one leaves the others alone, and each run is what it would be by itself."""
-    from reverie.api import make_config
-    from reverie.build import check_agent
     from reverie.cli.seeds import SeedRuns
+    from reverie.config.pipeline import prepare_new
     from reverie.core.errors import TrainingError
 
-    check_agent(make_config(order.spec, order.words, seeds[0], order.steps))  # complain once, before anything starts
+    prepare_new(order.spec, order.words, seeds[0], order.steps)  # complain once, before anything starts
     runs = SeedRuns(_command(order), jobs, is_silent=order.quiet or order.as_json)
     results, exit_code = runs.train(seeds)
     if order.as_json:
@@ -155,19 +154,16 @@ def _command(order: Order) -> list[str]:
 
 def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int | None, as_json: bool) -> None:
     """One plan per seed; as JSON a single one is an object and several are a list, like the results of training."""
-    from reverie.api import compose_run
-    from reverie.build import check_agent
-    from reverie.envs.make import make_specs
+    from reverie.config.pipeline import prepare_new
     from reverie.preflight.plan import make_plan, plan_lines
     from reverie.preflight.summary import examine_config, report_lines, to_json
 
     plans, texts = [], []
     for seed in seeds:
-        config, composed = compose_run(spec, words, seed, steps)
-        check_agent(config)
-        facts = examine_config(config, make_specs(config.env))
-        plans.append({**make_plan(config), "notes": composed.notes, "preflight": to_json(facts)})
-        texts.append("\n".join([*plan_lines(plans[-1]), *composed.notes, *report_lines(facts)]))
+        prepared = prepare_new(spec, words, seed, steps)
+        facts, notes = examine_config(prepared.config, prepared.specs), prepared.composed.notes
+        plans.append({**make_plan(prepared.config), "notes": notes, "preflight": to_json(facts)})
+        texts.append("\n".join([*plan_lines(plans[-1]), *notes, *report_lines(facts)]))
     if as_json:
         typer.echo(json.dumps(plans if len(plans) > 1 else plans[0]))
     else:

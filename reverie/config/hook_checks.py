@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reverie.config.path_names import hook_keys
 from reverie.config.phases import Hook, Phase
-from reverie.core.errors import nearest
+from reverie.core.errors import ConfigError, nearest
 
 Findings = Iterator[tuple[str, str, str]]
 """Dotted key, what is wrong, how to put it right."""
@@ -108,3 +108,16 @@ def _check_multiple(key: str, amount: int, num_envs: int) -> Findings:
         near = " or ".join(str(number) for number in (below, below + num_envs) if number)
         what = f"{amount} cannot be shared equally by {num_envs} envs"
         yield key, what, f"Write {near}, or change env.num_envs."
+
+
+def updates_per_step(hook: Hook, rows: int | None) -> float | None:
+    """Updates per env step of a hook that reads ``rows`` rows per update. None if it does not depend on env steps."""
+    amount = "epochs" if hook.epochs is not None else "train_ratio" if hook.train_ratio is not None else ""
+    if amount and not rows and hook.updates_per_step is None:
+        raise ConfigError(
+            f"{amount} has no meaning for the hook '{hook.name}', which reads all collected rows at once.",
+            f"Write '{hook.name}: {{}}' to run it once per cycle.",
+        )
+    if hook.updates_per_step is not None or hook.train_ratio is None or not rows:
+        return hook.updates_per_step
+    return hook.train_ratio / rows

@@ -1,7 +1,7 @@
-"""Decide once, when a run is created, whatever the config leaves open, so that a resume never decides again.
+"""Fill in numbers that follow from the rest of a config: horizon, schedules, intervals, frame stacks, budgets.
 
-Each answer changes bits (the vector backend, the device) or numbers (the horizon of schedules); all are
-written into the run's config.yaml. Only ``backend``, ``env.vector`` and ``video.enabled`` look at the machine.
+They are decided once, when a run is created, and written into its config.yaml. What needs the machine or the env is
+decided in :mod:`reverie.config.decide`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from reverie.config.path_names import PathNames
 from reverie.config.phases import Phase, flatten_phases
 from reverie.config.schema import RunConfig
 from reverie.config.tree import Tree, leaves, put
-from reverie.config.validate import load_config, load_part
+from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.contracts import KeepsObservations
 from reverie.core.counters import Budget
 from reverie.core.errors import ConfigError
 from reverie.core.schedule import LINEAR, expand_linear
-from reverie.core.traits import algorithm_traits
-from reverie.envs.config import EnvConfig
 
 LOG_LINES = 200
 """How many lines of metrics a run writes unless it says otherwise."""
@@ -33,59 +31,8 @@ CHECKPOINTS = 20
 """How often a run is saved unless it says otherwise."""
 
 
-def resolve_auto(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
-    """The tree with every ``auto`` decided, except the network's kind, which needs the env's spaces."""
-    tree = resolve_numbers(tree, sources)
-    if tree["backend"]["device"] == "auto":
-        from reverie.backend import best_device
-
-        tree["backend"]["device"] = best_device()
-    if tree["debug"]:
-        _decide_for_debug(tree)
-    if tree["backend"]["engine"] == "auto":
-        tree["backend"]["engine"] = "numpy" if tree["backend"]["device"] == "cpu" else "torch"
-    if tree["backend"]["precision"] == "auto":
-        tree["backend"]["precision"] = _best_precision(tree)
-    if tree["backend"]["matmul"] == "auto":
-        from reverie.backend import best_matmul
-
-        tree["backend"]["matmul"] = best_matmul(tree["backend"]["device"])
-    if tree["env"]["vector"] == "auto":
-        from reverie.envs.make import resolve_vector
-
-        tree["env"]["vector"] = resolve_vector(load_part(EnvConfig, tree["env"], ("env",)))
-    if tree["video"]["enabled"] == "auto":
-        tree["video"]["enabled"] = can_film(load_part(EnvConfig, tree["env"], ("env",)))
-    return tree
-
-
-def _best_precision(tree: Tree) -> str:
-    """bfloat16 where the algorithm can use it and the device has it."""
-    device, kind = tree["backend"]["device"], tree["algorithm"]["kind"]
-    if device == "cpu" or not algorithm_traits(kind).bfloat16:
-        return "float32"
-    from reverie.backend import best_precision
-
-    return best_precision(device)
-
-
-def _decide_for_debug(tree: Tree) -> None:
-    """What is left open becomes what can be looked into: breakpoints in the env hold, torch sees every operation."""
-    for section, key, value in (("env", "vector", "sync"), ("backend", "engine", "torch")):
-        if tree[section][key] == "auto":
-            tree[section][key] = value
-
-
-def can_film(env: EnvConfig) -> bool:
-    """What ``video.enabled: auto`` stands for: there is something to draw, and something that writes it."""
-    from reverie.envs.render import can_render
-    from reverie.log.video import is_installed
-
-    return is_installed() and can_render(env)
-
-
 def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
-    """The half that looks at no machine: horizon, schedules, annealing, how often metrics are written, stacks."""
+    """The tree with horizon, schedules, annealing, intervals and frame stacks filled in."""
     config = load_config(tree, sources)  # from here on the values have the right shapes
     tree = copy.deepcopy(fill_defaults(tree))
     budget = step_budget(config.phases)

@@ -186,8 +186,8 @@ def _missing_package(env_id: str, error: Exception) -> ConfigError:
     return ConfigError(f"The environment '{env_id}' cannot be made: {error}", fix)
 
 
-def resolve_vector(config: EnvConfig) -> Literal["sync", "process", "native"]:
-    """Decide ``vector: auto`` by timing a few steps of a throw-away env.
+def resolve_vector(config: EnvConfig, env: gym.Env[Any, Any]) -> Literal["sync", "process", "native"]:
+    """Decide ``vector: auto`` by timing a few steps of ``env``, a throw-away one.
 
     Only between sync and process, which give the same bits. Workers pay off when the env time that they
     save is at least twice what a round trip to them costs: about 0.1 ms and a bit more per worker.
@@ -197,7 +197,7 @@ def resolve_vector(config: EnvConfig) -> Literal["sync", "process", "native"]:
     workers = num_workers(config, config.num_envs)
     if workers == 1 or not _can_travel(config):
         return "sync"
-    saved = _step_seconds(config) * (config.num_envs - math.ceil(config.num_envs / workers))
+    saved = _step_seconds(config, env) * (config.num_envs - math.ceil(config.num_envs / workers))
     return "process" if saved > 2 * (100e-6 + 40e-6 * workers) else "sync"
 
 
@@ -218,11 +218,10 @@ def num_workers(config: EnvConfig, num_envs: int) -> int:
     return min(num_envs, config.workers or cores)
 
 
-def _step_seconds(config: EnvConfig) -> float:
+def _step_seconds(config: EnvConfig, env: gym.Env[Any, Any]) -> float:
     """Median time of one env step under random actions; ends after a third of a second at the latest."""
     from reverie.envs.vector import allocate_rows, row_layout  # vector builds on this module
 
-    env = make_env(config)
     specs = read_specs(env)
     rows = allocate_rows(row_layout(specs, config.log_keys), 1)
     episode = Episode(env, specs, config.log_keys, 0, "probe", 0, 1)
@@ -236,5 +235,4 @@ def _step_seconds(config: EnvConfig) -> float:
         times.append(time.perf_counter() - before)
         if time.perf_counter() - started > _PROBE_SECONDS:
             break
-    env.close()
     return statistics.median(times)

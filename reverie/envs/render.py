@@ -33,9 +33,13 @@ def can_render(config: EnvConfig) -> bool:
         env = make_env(config)
     except ReverieError:
         return False
-    modes = env.metadata.get("render_modes") or ()
     env.close()
-    return "rgb_array" in modes
+    return has_frames(env)
+
+
+def has_frames(env: gym.Env[Any, Any]) -> bool:
+    """Whether an env says that it renders frames."""
+    return "rgb_array" in (env.metadata.get("render_modes") or ())
 
 
 def explain_rendering(error: Exception) -> str:

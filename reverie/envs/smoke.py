@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
+
+import gymnasium as gym
 
 from reverie.core.rng import make_generator
-from reverie.core.specs import read_specs
+from reverie.core.specs import Specs, read_specs
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.make import make_env
@@ -22,12 +25,16 @@ def try_env(config: EnvConfig, steps: int = TRIAL_STEPS) -> bool:
     Raises an :class:`~reverie.envs.errors.EnvError` for whatever the env does wrong.
     """
     with closing(make_env(config)) as env:
-        specs = read_specs(env)
-        rows = allocate_rows(row_layout(specs, config.log_keys), 1)
-        episode = Episode(env, specs, config.log_keys, 0, "trial", 0, 1)
-        episode.reset(rows, 0)
-        for action in as_action_list(specs.action, specs.action.sample(make_generator("trial"), steps)):
-            episode.step(action, rows, 0)
-            if episode.pending:
-                return True
+        return play_trial(env, config, read_specs(env), steps)
+
+
+def play_trial(env: gym.Env[Any, Any], config: EnvConfig, specs: Specs, steps: int) -> bool:
+    """The same with an env that exists."""
+    rows = allocate_rows(row_layout(specs, config.log_keys), 1)
+    episode = Episode(env, specs, config.log_keys, 0, "trial", 0, 1)
+    episode.reset(rows, 0)
+    for action in as_action_list(specs.action, specs.action.sample(make_generator("trial"), steps)):
+        episode.step(action, rows, 0)
+        if episode.pending:
+            return True
     return False

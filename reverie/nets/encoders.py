@@ -181,6 +181,11 @@ class AutoNetwork:
         activation: Activation | None = None  # type: ignore[assignment]
         norm: Norm | None = None  # type: ignore[assignment]
 
+    @staticmethod
+    def choose_kind(observations: Observations) -> str:
+        """The kind that ``auto`` stands for with these observations."""
+        return choose_network_kind(observations)
+
 
 def choose_network_kind(observations: Observations) -> str:
     """The kind that ``auto`` stands for: a CNN where there are images, an MLP elsewhere."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -93,7 +94,7 @@ class OneHot(nn.Module):
 
     def __init__(self, classes: Sequence[int]) -> None:
         super().__init__()
-        offsets = torch.tensor([0, *classes[:-1]]).cumsum(0)
+        offsets = torch.tensor([0, *accumulate(classes[:-1])])
         self.register_buffer("offsets", offsets, persistent=False)
         self.width = sum(classes)
 

@@ -143,10 +143,10 @@ class FlatOptimizer:
         self.parameters = list(parameters)
         self.steps = 0
         self.flat = nn.Parameter(flatten(self.parameters))
-        self.flat.grad = self.gradient = torch.zeros_like(self.flat.data)
+        self.flat.grad = self.gradient = torch.zeros(self.flat.shape, device=self.flat.device)
         for parameter, place in zip(self.parameters, places(self.parameters, self.gradient), strict=True):
             parameter.grad = place
-        self.moments = {name: torch.zeros_like(self.flat.data) for name in self.remembers}
+        self.moments = {name: torch.zeros(self.flat.shape, device=self.flat.device) for name in self.remembers}
         # The same memory for numpy: asking torch for it at each step costs a twentieth of a small one.
         tensors = {"flat": self.flat.data, "gradient": self.gradient, **self.moments}
         self.arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.device.type == "cpu"}

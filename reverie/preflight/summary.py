@@ -11,7 +11,6 @@ from reverie import backend
 from reverie.config.schema import RunConfig
 from reverie.core.specs import Specs
 from reverie.core.wording import count
-from reverie.envs.smoke import try_env
 from reverie.machine import memory as machine
 from reverie.preflight import forecast
 from reverie.preflight.probe import Measured, measure
@@ -45,8 +44,7 @@ def examine_config(config: RunConfig, specs: Specs) -> Facts:
 
 
 def check_start(config: RunConfig, specs: Specs) -> None:
-    """Refuse what cannot work, before there is a folder for it: a few steps of the env, memory for the buffers."""
-    try_env(config.env)
+    """Refuse buffers that do not fit into memory, before there is a folder for the run."""
     if config.preflight.enabled:
         check_memory(examine_config(config, specs))
 

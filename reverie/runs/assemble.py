@@ -12,6 +12,8 @@ from pathlib import Path
 
 from reverie.backend import configure_process
 from reverie.build import build, build_evaluator
+from reverie.config.phases import flatten_phases
+from reverie.config.pipeline import Prepared
 from reverie.config.schema import RunConfig
 from reverie.core.errors import RunError
 from reverie.envs.snapshot import cached_verdict
@@ -56,20 +58,30 @@ class Assembly:
 
 
 @contextmanager
-def assemble(config: RunConfig, folder: RunFolder, sinks: Sequence[Sink] = ()) -> Iterator[Assembly]:
+def assemble(prepared: Prepared, folder: RunFolder, sinks: Sequence[Sink] = ()) -> Iterator[Assembly]:
     """All parts of a run before its first step. Records go to JSONL files in ``folder`` and to ``sinks``."""
+    config, specs = prepared.config, prepared.specs
     with ExitStack() as stack:
         snapshots = cached_verdict(config.env)  # before the envs are made: it decides how they are saved
         logs = JsonlSink(folder.path)
         stack.callback(logs.close)
         configure_process(config.backend)
-        session = build(config, [logs, *sinks], folder.path)
+        session = build(config, [logs, *sinks], folder.path, specs)
         stack.callback(session.close)
         checkpointer = Checkpointer(folder, config.checkpoint, session, PolicyShelf(folder), logs)
         checkpointer.about["environment"] = snapshots.to_json()
-        evaluator = build_evaluator(config)
+        evaluator = build_evaluator(config, specs)
         stack.callback(evaluator.close)
         yield Assembly(session, checkpointer, evaluator, snapshots)
+
+
+def filled_buffers(config: RunConfig, checkpoint: Checkpoint | None) -> set[str]:
+    """Buffers whose data is in the checkpoint, because the run has entered a phase that uses them."""
+    if checkpoint is None:
+        return set()
+    state = checkpoint.read("scheduler")
+    entered = list(flatten_phases(config.phases))[: int(state.get("index", 0)) + int(state.get("entered", 0))]
+    return {name for phase in entered for name in phase.buffers()}
 
 
 def load_checkpoint(checkpointer: Checkpointer, checkpoint: Checkpoint, changed: tuple[str, ...] = ()) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from reverie.config.files import read_config
+from reverie.config.pipeline import read_saved
 from reverie.config.schema import RunConfig
 from reverie.core.counters import Counters
 from reverie.core.errors import RunError
@@ -41,7 +41,8 @@ class StoredRows:
 
     def __init__(self, run: Path, buffer: str = "main", checkpoint: str | None = None) -> None:
         self.run = run
-        self.config: RunConfig = read_config(run / "config.yaml")
+        prepared = read_saved(run / "config.yaml")
+        self.config: RunConfig = prepared.config
         self.buffer = self.config.buffers.get(buffer)
         if self.buffer is None or self.buffer.kind != "replay":
             raise RunError(
@@ -54,7 +55,7 @@ class StoredRows:
             raise RunError(f"The run '{run.name}' has no checkpoint yet.", "Let it train until it saves one.")
         self.checkpoint: Checkpoint = found
         self._state = found.read(f"buffer_{buffer}")["rows"]
-        self.specs = make_specs(self.config.env)
+        self.specs = prepared.specs
 
     @property
     def stacked(self) -> dict[str, int]:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 
-from reverie.build import build, check_data
+from reverie.build import build
+from reverie.config.agent_checks import check_data
 from reverie.config.files import config_to_tree
 from reverie.config.hook_checks import has_hook, has_update
 from reverie.config.phases import flatten_phases
+from reverie.config.pipeline import Prepared
 from reverie.config.resolve import budget_of, exceeds_budget, steps_text
-from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide_in_tree
 from reverie.core.errors import ConfigError, ReverieError, RunError, TooFewRowsError
 from reverie.envs.action_repeat import action_repeat
@@ -46,8 +47,9 @@ FAILED_BATCH = "failed_batch"
 class Execution:
     """One process's work on a run, from ``start`` to ``finished``, ``stopped`` or ``failed``."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder, quiet: bool = False) -> None:
-        self.config = config
+    def __init__(self, prepared: Prepared, folder: RunFolder, quiet: bool = False) -> None:
+        self.prepared = prepared
+        self.config = config = prepared.config
         self.folder = folder
         self.quiet = quiet
         self.state = "failed"
@@ -89,7 +91,7 @@ class Execution:
         self.console = Console(self.folder.path, self.budget, self.quiet, rules, action_repeat(self.config.env))
         stack.callback(self.console.close)
         stack.enter_context(shown_in(self.console))
-        run = stack.enter_context(assemble(self.config, self.folder, [self.console]))
+        run = stack.enter_context(assemble(self.prepared, self.folder, [self.console]))
         if checkpoint is None:
             check_data(self.config, run.session.algorithm.reads)
         with progress("reading the checkpoint" if checkpoint else "loading initial weights"):
@@ -142,7 +144,8 @@ class Execution:
             self.console.say(note)
         self.folder.write_status(state="running", final_score=None)  # of an earlier end, if the run goes on
         if config.preflight.enabled and not done:
-            probe = build if config.preflight.probe and not self.quiet else None  # nobody to tell: no waiting
+            is_probed = config.preflight.probe and not self.quiet  # nobody would read it, so nobody should wait for it
+            probe = partial(build, specs=self.prepared.specs) if is_probed else None
             for line in report_lines(examine_session(session, self.folder.path, probe)):
                 self.console.say(line)
         if is_debugged() and not config.debug:

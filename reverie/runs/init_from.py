@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from reverie.build import build
-from reverie.config.schema import RunConfig
+from reverie.build import fresh_policy_state
+from reverie.config.pipeline import Prepared
 from reverie.core.contracts import Algorithm
 from reverie.core.errors import RunError
 from reverie.core.types import Array, State
@@ -45,10 +45,10 @@ class InitialWeights:
         return lines + _shorten([f"  left out: {name}: {reason}" for name, reason in self.left_out.items()])
 
 
-def choose_weights(config: RunConfig, source: Path, pattern: str = "*") -> InitialWeights:
+def choose_weights(prepared: Prepared, source: Path, pattern: str = "*") -> InitialWeights:
     """The arrays of a run's best policy whose names match and that fit the new run; RunError if there are none."""
     theirs = dict(named_arrays(read_bundle(policy_folder(source)).get("algorithm", {})))
-    own = dict(named_arrays(_fresh_policy_state(config)))
+    own = dict(named_arrays(fresh_policy_state(prepared.config, prepared.specs)))
     reasons = {name: _reason(name, theirs, own, pattern) for name in {**theirs, **own}}
     taken = {name: theirs[name] for name, reason in reasons.items() if not reason}
     weights = InitialWeights(source.name, taken, {name: reason for name, reason in reasons.items() if reason})
@@ -76,15 +76,6 @@ def named_arrays(state: State, prefix: str = "") -> Iterator[tuple[str, Array]]:
             yield from named_arrays(value, f"{prefix}{key}.")
         elif isinstance(value, np.ndarray):
             yield f"{prefix}{key}", value
-
-
-def _fresh_policy_state(config: RunConfig) -> State:
-    """What a new run of this config would start with; one env is enough to build it."""
-    session = build(config.model_copy(update={"env": config.env.model_copy(update={"vector": "sync", "num_envs": 1})}))
-    try:
-        return session.algorithm.policy_state()
-    finally:
-        session.close()
 
 
 def _reason(name: str, theirs: dict[str, Array], own: dict[str, Array], pattern: str) -> str:

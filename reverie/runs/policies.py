@@ -189,15 +189,16 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
     if not which[:1].isdigit():
         raise RunError(f"There is no policy '{which}'.", "Use best, final or the env steps of a checkpoint.")
     from reverie.build import build_policy
-    from reverie.config.files import read_config
+    from reverie.config.pipeline import read_saved
     from reverie.store.checkpoint import CheckpointFolder
 
     checkpoint = CheckpointFolder(run).find(which)
     checkpoint.check()
-    config = read_config(run / "config.yaml")
+    prepared = read_saved(run / "config.yaml")
+    config = prepared.config
     try:
         states = checkpoint.read("algorithm"), checkpoint.read("normaliser")
-        policy = build_policy(config, *states, use_backend(config.backend))
+        policy = build_policy(config, prepared.specs, *states, use_backend(config.backend))
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         fix = "config.yaml or the checkpoint was changed. Use --policy best or --policy final."
         raise RunError(f"{checkpoint.path} does not fit the run's config.yaml: {error}", fix) from error

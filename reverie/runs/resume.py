@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from reverie.build import choose_network, choose_storage
-from reverie.config.checks import check_config
-from reverie.config.compose import Composed, interpolate, override_assignments
-from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree, config_to_yaml, read_config
 from reverie.config.path_names import PathNames, named_leaves
 from reverie.config.phases import Phase, flatten_phases
-from reverie.config.resolve import resolve_auto, set_budget
+from reverie.config.pipeline import Prepared, change_saved, check, read_saved
 from reverie.config.schema import RunConfig
 from reverie.config.secrets import hide
-from reverie.config.tree import Tree, get, join_path
-from reverie.config.typed import typed_source
-from reverie.config.validate import load_config
+from reverie.config.tree import Tree
 from reverie.core import registry
 from reverie.core.errors import OutOfMemoryError, RunError
 from reverie.core.traits import algorithm_traits
 from reverie.core.wording import count
 from reverie.machine.processor import BLAS_KERNELS
+from reverie.runs.assemble import filled_buffers
 from reverie.runs.execute import Execution
 from reverie.runs.history import BEGINNING, Goal, read_history
 from reverie.runs.policies import PolicyShelf
@@ -73,16 +69,18 @@ def resume_run(
 def _resume_locked(
     folder: RunFolder, overrides: list[str], steps: int | None, checkpoint: str | None, quiet: bool
 ) -> Execution:
-    config = read_config(folder.config_path)
-    new_config, changes = change_config(config, overrides, steps)
-    execution = Execution(new_config, folder, quiet)
+    saved = read_saved(folder.config_path)
+    prepared, changes = change_config(saved, overrides, steps)
+    config, new_config = saved.config, prepared.config
+    execution = Execution(prepared, folder, quiet)
     if not changes and checkpoint is None and folder.status().get("state") == "finished":
         execution.say_finished()
         return execution
     start, notes = choose_checkpoint(folder, checkpoint)
+    check(prepared, filled_buffers(config, start), is_new=start is None)
     if changes and steps is not None and start is not None:
         _check_budget(config, new_config, steps, start)
-    notes += override_notes(config, overrides, steps)
+    notes += prepared.composed.notes
     notes += [f"Changed settings:\n{chr(10).join(map(str, changes))}"] if changes else []
     notes += [*_differences(folder, start), *spent_schedules(new_config)]
 
@@ -126,29 +124,12 @@ def check_same_run(folder: RunFolder, spec: str, seed: int | None, words: list[s
         raise RunError(f"A preset cannot be added to a run that exists: {', '.join(presets)}.", fix)
 
 
-def change_config(config: RunConfig, overrides: list[str], steps: int | None) -> tuple[RunConfig, list[Change]]:
+def change_config(saved: Prepared, overrides: Sequence[str], steps: int | None = None) -> tuple[Prepared, list[Change]]:
     """The config with overrides, and what they change."""
     if not overrides and steps is None:
-        return config, []
-    composed = Composed(tree=config_to_tree(config))
-    composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
-    _refuse_another_task(config, composed.tree)
-    tree, sources = composed.tree, composed.named_sources()
-    if any("${" in word for word in overrides):  # references are the user's to write, not those of a run's file
-        tree = interpolate(fill_defaults(tree))
-    tree = tree if steps is None else set_budget(tree, steps, sources)
-    # The horizon of schedules stays as it was fixed when the run was created: resolving keeps what is decided.
-    new_config = load_config(resolve_auto(tree, sources), sources)
-    check_config(new_config, sources)
-    new_config = choose_storage(choose_network(new_config))
-    return new_config, compare_configs(config, new_config)
-
-
-def override_notes(config: RunConfig, overrides: list[str], steps: int | None = None) -> list[str]:
-    """What the user should know about the overrides: names that were translated, keys that no longer hold."""
-    composed = Composed(tree=config_to_tree(config))
-    composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
-    return composed.notes
+        return saved, []
+    prepared = change_saved(saved, overrides, steps)
+    return prepared, compare_configs(saved.config, prepared.config)
 
 
 def compare_configs(old: RunConfig, new: RunConfig) -> list[Change]:
@@ -174,17 +155,6 @@ def compare_configs(old: RunConfig, new: RunConfig) -> list[Change]:
 
 def _tree(config: RunConfig, phases: list[Phase]) -> Tree:
     return {**config_to_tree(config), "phases": [phase.model_dump(mode="json") for phase in phases]}
-
-
-def _refuse_another_task(config: RunConfig, tree: Tree) -> None:
-    """Another algorithm or env could use nothing of the checkpoint."""
-    for path, old in ((("algorithm", "kind"), config.algorithm.kind), (("env", "id"), config.env.id)):
-        new = get(tree, path)
-        if new != old:
-            raise RunError(
-                f"{join_path(path)} cannot change in mid-run: it is {old}, not {new}.",
-                "Start a new run; reverie train ... --init-from takes over the weights that fit.",
-            )
 
 
 def _check_budget(old: RunConfig, new: RunConfig, steps: int, start: Checkpoint) -> None:

@@ -20,13 +20,14 @@ from typing import Any, Literal
 import numpy as np
 
 from reverie.config.files import read_config
+from reverie.config.pipeline import Prepared, check, read_saved
 from reverie.config.resolve import budget_of
 from reverie.config.schema import RunConfig
 from reverie.core.counters import Budget
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed, State
 from reverie.log.progress import Task, progress, quiet_progress
-from reverie.runs.assemble import assemble
+from reverie.runs.assemble import assemble, filled_buffers
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.history import Goal, Resumption, changes_between, config_path_before, read_history
 from reverie.store import documents
@@ -83,7 +84,7 @@ class Verdict:
 class Piece:
     """A part of a segment in which one config held."""
 
-    config: RunConfig
+    prepared: Prepared
     goal: Goal
 
 
@@ -91,18 +92,29 @@ def verify_run(folder: RunFolder, which: Literal["last", "first", "all"] = "last
     """Train the segments again, one after the other."""
     with share_run(folder.path):
         for segment in _segments(folder, which):
-            config = read_config(config_path_before(folder.path, segment.end))
+            last_config = config_path_before(folder.path, segment.end)
+            config = read_config(last_config)
             segment = replace(segment, budget=budget_of(config.phases))
             changes = changes_between(folder.path, segment.start, segment.end)
             if obstacle := _obstacle(changes):
                 yield Verdict(str(segment), obstacle=obstacle)
                 continue
-            pieces = [Piece(read_config(path), goal) for path, change in changes if (goal := change.goal)]
-            pieces.append(Piece(config, Goal.of(segment.end)))
+            ways = [(path, goal) for path, change in changes if (goal := change.goal)]
+            pieces = _read_pieces([*ways, (last_config, Goal.of(segment.end))], segment.start)
             # What takes long inside of it, as evaluations do, needs no line of its own.
             with progress(f"training {segment} again", total=segment.ends - segment.begins) as task, quiet_progress():
                 found = _compare_segment(pieces, folder, segment, task)
             yield Verdict(str(segment), found, surroundings(folder, config) if found else [])
+
+
+def _read_pieces(ways: list[tuple[Path, Goal]], start: Checkpoint | None) -> list[Piece]:
+    """The parts of a segment, their configs checked like those of a resume."""
+    pieces: list[Piece] = []
+    for path, goal in ways:
+        prepared = read_saved(path, pieces[-1].prepared.env if pieces else None)
+        check(prepared, filled_buffers(prepared.config, start), is_new=start is None)
+        pieces.append(Piece(prepared, goal))
+    return pieces
 
 
 def _obstacle(changes: list[tuple[Path, Resumption]]) -> str:
@@ -155,7 +167,7 @@ def _trained_again(
     piece: Piece, start: Checkpoint | None, folder: RunFolder, scratch: RunFolder, watch: _Watch
 ) -> Iterator[Checkpointer]:
     """A session that was trained from ``start``, or from the beginning, to the goal."""
-    with assemble(piece.config, scratch) as run:
+    with assemble(piece.prepared, scratch) as run:
         run.start_from(start, folder.path)
         run.make_loop([watch], lambda: _is_at(run.session, piece.goal)).run()
         yield run.checkpointer

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from reverie.config.resolve import can_film
 from reverie.config.schema import RunConfig
 from reverie.core.counters import Counters
 from reverie.core.errors import ReverieError, RunError
@@ -52,8 +51,7 @@ class Videos:
         self.say = say
         self.should_stop = should_stop
         self.quiet = quiet
-        enabled = config.video.enabled
-        self.is_on = can_film(config.env) if enabled == "auto" else enabled
+        self.is_on = config.video.enabled is True  # auto was decided when the run was created
         self.evaluations = 0
         self._best = shelf.best
         self._best_clock: Clock | None = None

@@ -13,14 +13,13 @@ import numpy as np
 
 from reverie.config.schema import EvaluateConfig
 from reverie.core.contracts import Vector
-from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.statistics import interquartile_mean
 from reverie.core.types import Array, Clock, Mode, Row, State, is_last
 from reverie.data.rows import stack_rows
 from reverie.envs.config import EnvConfig
-from reverie.envs.smoke import PATIENCE_STEPS, try_env
+from reverie.envs.probe import probe_env
 from reverie.foresight.measure import Look, take_look
 from reverie.log.progress import Task, progress
 from reverie.policy import Policy
@@ -102,12 +101,8 @@ class Evaluator:
 
 def check_time_limit(env: EnvConfig, specs: Specs) -> None:
     """Refuse envs whose episodes may never end: no time limit, and random play did not end an episode either."""
-    if specs.max_episode_steps is None and not try_env(env, PATIENCE_STEPS):
-        raise ConfigError(
-            "Evaluation plays whole episodes, but this env has no time limit and did not end an episode within "
-            f"{PATIENCE_STEPS:,} random steps.",
-            "Set a limit, for example env.max_episode_steps=1000.",
-        )
+    if specs.max_episode_steps is None:
+        probe_env(env).require_end()
 
 
 def with_limit(env: EnvConfig) -> EnvConfig:

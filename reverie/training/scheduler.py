@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from reverie.config.hook_checks import updates_per_step
 from reverie.config.phases import Hook, Phase, Until, flatten_phases
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
@@ -239,16 +240,3 @@ def _kind_of(hook: Hook) -> StepKind:
 def _makes_something(hook: Hook) -> bool:
     """Whether the hook advances a counter that other hooks may wait for."""
     return _kind_of(hook) in (StepKind.COLLECT, StepKind.UPDATE)
-
-
-def updates_per_step(hook: Hook, rows: int | None) -> float | None:
-    """Updates per env step of a hook that reads ``rows`` rows per update. None if it does not depend on env steps."""
-    amount = "epochs" if hook.epochs is not None else "train_ratio" if hook.train_ratio is not None else ""
-    if amount and not rows and hook.updates_per_step is None:
-        raise ConfigError(
-            f"{amount} has no meaning for the hook '{hook.name}', which reads all collected rows at once.",
-            f"Write '{hook.name}: {{}}' to run it once per cycle.",
-        )
-    if hook.updates_per_step is not None or hook.train_ratio is None or not rows:
-        return hook.updates_per_step
-    return hook.train_ratio / rows

@@ -15,7 +15,6 @@ import pytest
 
 from reverie import api
 from reverie.core.rng import derive_seed
-from reverie.envs.render import can_render
 from reverie.log.video_frames import VideoError
 from reverie.runs import videos
 from reverie.runs.policies import PolicyShelf
@@ -231,6 +230,6 @@ def test_an_env_that_cannot_draw(tmp_path: Path) -> None:
 def test_auto_is_decided_once_and_written_down(
     env: str, is_installed: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reverie.config.resolve.can_film", lambda config: is_installed and can_render(config))
+    monkeypatch.setattr("reverie.config.decide.can_record", lambda can_render: is_installed and can_render)
     assert api.make_config(f"{env}:ppo").video.enabled is expected
     assert api.make_config(f"{env}:ppo", ["video.enabled=true"]).video.enabled is True

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from reverie import api
-from reverie.build import choose_storage
+from reverie.config.decide import choose_storage
 from reverie.config.files import read_config
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.types import Row
 from reverie.data import columns
+from reverie.envs.make import make_specs
 from reverie.runs.verify import verify_run
 from reverie.store import trees as storage
 from reverie.store.run_folder import RunFolder
@@ -86,6 +87,7 @@ def test_auto_takes_the_disk_when_memory_is_short(monkeypatch: pytest.MonkeyPatc
     undecided = config.model_copy(
         update={"buffers": {"main": config.buffers["main"].model_copy(update={"storage": "auto"})}}
     )
-    monkeypatch.setattr("reverie.build.free_memory", lambda: 1_000_000)
-    assert choose_storage(undecided).buffers["main"].storage == "disk"
-    assert choose_storage(config).buffers["main"].storage == "memory"  # decided once
+    monkeypatch.setattr("reverie.config.decide.free_memory", lambda: 1_000_000)
+    specs = make_specs(config.env)
+    assert choose_storage(undecided, specs).buffers["main"].storage == "disk"
+    assert choose_storage(config, specs).buffers["main"].storage == "memory"  # decided once

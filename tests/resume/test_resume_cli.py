@@ -18,7 +18,7 @@ from reverie import api
 from reverie.cli.main import app
 from reverie.config.compose import compose
 from reverie.config.files import read_config
-from reverie.config.resolve import resolve_numbers
+from reverie.config.pipeline import prepare_new
 from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
@@ -228,7 +228,7 @@ def test_less_than_was_done_is_refused(run: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("algorithm.kind=dqn", "algorithm.kind cannot change in mid-run: it is ppo, not dqn"),
+        ("algorithm.kind=dqn", "algorithm.kind cannot change in the middle of a run: it is ppo, not dqn"),
         ("algorithm=dqn", "algorithm.kind cannot change"),
         ("env.id=Acrobot-v1", "env.id cannot change"),
     ],
@@ -272,8 +272,8 @@ def test_a_loop_that_gets_a_longer_budget_stays_exact(tmp_path: Path) -> None:
 
 def test_a_shorter_budget_names_the_phases_that_are_left_out() -> None:
     loop = {"name": "loop", "repeat": 2, "phases": [{"name": "a", **PLAY}, {"name": "b", **PLAY}]}
-    config = api.make_config(SPEC, [f"phases={json.dumps([loop])}"])
-    _, changes = change_config(config, [], 300)
+    prepared = prepare_new(SPEC, [f"phases={json.dumps([loop])}"])
+    _, changes = change_config(prepared, [], 300)
     assert [(c.key, c.old, c.new, c.keeps_exactness) for c in changes] == [
         ("phases.a_2.duration_steps", 128, 44, True), ("phases.b_2", "b", None, True),
     ]  # fmt: skip
@@ -324,15 +324,14 @@ def test_hints_name_trust_for_runs_that_send(words: tuple[str, ...], is_trusted:
 
 
 def test_a_budget_beyond_the_schedules_is_told_and_what_it_says_helps() -> None:
-    composed = compose("CartPole-v1:ppo", [])
-    config = load_config(resolve_numbers(composed.tree, composed.sources))
-    assert spent_schedules(config) == []
-    longer, _ = change_config(config, [], steps=150_000)
-    (told,) = spent_schedules(longer)
+    prepared = prepare_new("CartPole-v1:ppo")
+    assert spent_schedules(prepared.config) == []
+    longer, _ = change_config(prepared, [], steps=150_000)
+    (told,) = spent_schedules(longer.config)
     assert "0 after env step 100,000" in told
-    stretched, _ = change_config(config, told.partition("add: ")[2].split(), steps=150_000)
-    assert spent_schedules(stretched) == []
-    assert stretched.algorithm.learning_rate.to_steps == 150_000  # type: ignore[attr-defined]
+    stretched, _ = change_config(prepared, told.partition("add: ")[2].split(), steps=150_000)
+    assert spent_schedules(stretched.config) == []
+    assert stretched.config.algorithm.learning_rate.to_steps == 150_000  # type: ignore[attr-defined]
 
 
 def test_the_checkpoint_is_chosen_under_the_lock(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

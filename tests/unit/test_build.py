@@ -12,7 +12,7 @@ from torch import Tensor
 
 from reverie import api
 from reverie.backend import modules_of, without_weights
-from reverie.build import check_agent, check_reads
+from reverie.config.agent_checks import check_agent, check_reads
 from reverie.core import registry
 from reverie.core.errors import ConfigError
 from reverie.core.reads import Transitions
@@ -46,7 +46,7 @@ def test_agents_can_be_made_without_weights(words: tuple[str, ...]) -> None:
     modules = modules_of(algorithm).values()
     assert {parameter.device.type for module in modules for parameter in module.parameters()} <= {"meta"}
     assert torch.zeros(1).device.type == "cpu"
-    check_agent(config)
+    check_agent(config, make_specs(config.env))
 
 
 @pytest.mark.parametrize(
@@ -60,20 +60,20 @@ def test_agents_can_be_made_without_weights(words: tuple[str, ...]) -> None:
 def test_a_buffer_that_cannot_serve_is_refused(spec: str, kind: str, fix: str, why: str) -> None:
     setting = f"buffers.main.kind={kind}"
     with pytest.raises(ConfigError, match=rf"cannot learn from {setting}: .*({why})") as caught:
-        check_agent(api.make_config(spec, [setting]))
+        api.make_config(spec, [setting])
     assert caught.value.fix.startswith(f"Set buffers.main.kind={fix}")
 
 
 def test_a_ratio_to_what_has_no_size_is_refused() -> None:
     with pytest.raises(ConfigError, match="train_ratio has no meaning"):
-        check_agent(api.make_config("CartPole-v1:ppo", ["phases.learn.hooks.update.train_ratio=64"]))
+        api.make_config("CartPole-v1:ppo", ["phases.learn.hooks.update.train_ratio=64"])
 
 
 def test_all_reads_that_cannot_be_served_are_told_together() -> None:
     learn = "hooks: [{collect: {rows: 64}}, {update: {train_ratio: 64}}], duration_steps: 100}"
     words = [f"phases=[{{name: a, {learn}, {{name: b, buffer: other, {learn}]", "buffers.other.kind=replay"]
     with pytest.raises(ConfigError, match="train_ratio has no meaning") as caught:
-        check_agent(api.make_config("CartPole-v1:ppo", words))
+        api.make_config("CartPole-v1:ppo", words)
     assert "cannot learn from buffers.other.kind=replay" in caught.value.message
     assert len(caught.value.fix.splitlines()) == 2
 
@@ -89,9 +89,8 @@ class OwnBuffer(RolloutBuffer):
 def test_reads_and_buffers_of_ones_own() -> None:
     config = api.make_config("CartPole-v1:dqn")
     check_reads(config, {"update": OwnTransitions(32)})
-    config = api.make_config("CartPole-v1:dqn", [f"buffers.main.kind={__name__}.OwnBuffer"])
     with pytest.raises(ConfigError) as caught:
-        check_reads(config, {"update": Transitions(32)})
+        api.make_config("CartPole-v1:dqn", [f"buffers.main.kind={__name__}.OwnBuffer"])
     assert caught.value.fix.startswith("Set buffers.main.kind=replay")
     assert caught.value.fix.endswith(f"or name the read in the traits of {__name__}.OwnBuffer.")
 
@@ -118,4 +117,4 @@ def test_an_agent_that_needs_weights_is_left_to_the_run(setting: str) -> None:
     make = registry.load("algorithm", config.algorithm.kind)
     with without_weights() as backend, pytest.raises((RuntimeError, ConfigError), match="meta"):
         make_algorithm(make, config.algorithm, make_specs(config.env), make_generator(0), backend)
-    check_agent(config)
+    check_agent(config, make_specs(config.env))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 
 from reverie.config.compose import compose
@@ -66,6 +67,10 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(registry._TABLE["algorithm"], "toy", f"{TOY}.ToyAlgorithm")
     monkeypatch.setitem(registry._TABLE["algorithm"], "other", f"{TOY}.OtherAlgorithm")
     monkeypatch.setitem(registry._TABLE["buffer"], "toy_buffer", f"{TOY}.Narrow")
+    cart_pole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    for name in ("Toy-v0", "Other-v0"):
+        spec = gym.envs.registration.EnvSpec(name, cart_pole, max_episode_steps=500)
+        monkeypatch.setitem(gym.registry, name, spec)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

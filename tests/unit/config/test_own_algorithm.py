@@ -10,6 +10,7 @@ from reverie.build import build_policy
 from reverie.config.compose import compose
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
+from reverie.envs.make import make_specs
 from reverie.runs.setting_sources import run_name
 from tests.sessions import checking_config
 from tests.unit.config.conftest import TOY
@@ -85,4 +86,4 @@ def test_a_hook_that_does_not_say_what_it_reads_is_refused(monkeypatch: pytest.M
     with pytest.raises(
         ConfigError, match=r"what its hook update_episodes and update_windows reads(.|\n)*self\.reads ="
     ):
-        build_policy(config, {}, {}, Backend())
+        build_policy(config, make_specs(config.env), {}, {}, Backend())

@@ -10,11 +10,15 @@ import pytest
 
 from reverie.api import make_config
 from reverie.config.compose import compose
-from reverie.config.resolve import budget_of, resolve_auto, resolve_numbers, round_up, set_budget
+from reverie.config.decide import decide_auto
+from reverie.config.resolve import budget_of, resolve_numbers, round_up, set_budget
 from reverie.config.tree import Tree, get
 from reverie.config.validate import load_config
 from reverie.core.counters import Budget
 from reverie.core.errors import ConfigError
+from reverie.core.specs import ActionSpec, Specs
+from reverie.envs.config import EnvConfig
+from reverie.envs.probe import EnvFacts
 
 Make = Callable[..., Tree]
 LOOP = [
@@ -152,20 +156,17 @@ def test_round_up(number: int, rounded: int) -> None:
 def test_the_machine_is_asked_only_for_what_is_auto(toy_tree: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from reverie.envs import make
-
-    asked = []
-    monkeypatch.setattr(make, "resolve_vector", lambda config: asked.append(config) or "process")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    tree = resolve_auto(toy_tree())
-    assert (tree["backend"]["device"], tree["env"]["vector"]) == ("cpu", "process")
-    assert (asked[0].id, asked[0].num_envs) == ("Toy-v0", 4)
+    facts = EnvFacts(
+        EnvConfig(id="Toy-v0"), Specs({}, ActionSpec("discrete", (), "int64", (2,))), True, True, "process"
+    )
+    config = decide_auto(resolve_numbers(toy_tree()), facts)
+    assert (config.backend.device, config.env.vector) == ("cpu", "process")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert resolve_auto(toy_tree())["backend"]["device"] == "cuda"
-    tree = resolve_auto(toy_tree("backend.device=cpu", "env.vector=sync"))
-    assert (tree["backend"]["device"], tree["env"]["vector"]) == ("cpu", "sync")
-    assert len(asked) == 2
+    assert decide_auto(resolve_numbers(toy_tree()), facts).backend.device == "cuda"
+    config = decide_auto(resolve_numbers(toy_tree("backend.device=cpu", "env.vector=sync")), facts)
+    assert (config.backend.device, config.env.vector) == ("cpu", "sync")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from reverie.cli.main import app
 from reverie.config.compose import compose
 from reverie.config.fields import component_config
+from reverie.config.pipeline import prepare_new
 from reverie.config.resolve import resolve_numbers
 from reverie.config.sb3 import Translator
 from reverie.config.sb3_names import NAMES, Ours, meaning
@@ -20,7 +21,7 @@ from reverie.config.tree import get
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import ConfigError
-from reverie.runs.resume import change_config, override_notes
+from reverie.runs.resume import change_config
 from tests.unit.test_project import ROOT
 
 SPECS = {"ppo": "CartPole-v1:ppo", "dqn": "CartPole-v1:dqn", "sac": "Pendulum-v1:sac", "dreamer": "CartPole-v1:dreamer"}
@@ -185,13 +186,10 @@ def test_an_algorithm_of_ones_own_is_what_it_builds_on(monkeypatch: pytest.Monke
 
 
 def test_a_resumed_run_takes_the_names_too() -> None:
-    config, _ = loaded("CartPole-v1:ppo")
-    changed, changes = change_config(config, ["ent_coef=0.02"], None)
+    changed, changes = change_config(prepare_new("CartPole-v1:ppo"), ["ent_coef=0.02"])
     assert "algorithm.entropy_weight" in [change.key for change in changes]
-    assert override_notes(config, ["ent_coef=0.02"]) == [
-        "ent_coef=0.02 (Stable-Baselines3) is set as algorithm.entropy_weight=0.02"
-    ]
-    assert getattr(changed.algorithm, "entropy_weight", None) == 0.02
+    assert changed.composed.notes == ["ent_coef=0.02 (Stable-Baselines3) is set as algorithm.entropy_weight=0.02"]
+    assert getattr(changed.config.algorithm, "entropy_weight", None) == 0.02
 
 
 def test_names_can_be_explained() -> None:

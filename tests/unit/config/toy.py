@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from reverie.core.config import Component, ComponentConfig, Config
-from reverie.core.contracts import Traits
+from reverie.core.contracts import BufferTraits, Traits
+from reverie.core.reads import Rollout
 from reverie.core.schedule import Scheduled
 
 
 class Narrow:
+    traits = BufferTraits(serves=(Rollout,))
+
     class Config(ComponentConfig):
         kind: str = "narrow"
         units: tuple[int, ...] = (8,)
@@ -42,7 +45,11 @@ def never(*arguments: object) -> None:
 class Complete:
     """What every algorithm has."""
 
+    reads: ClassVar = dict.fromkeys(("update", "update_model"), Rollout())
     initial_carry = act = state = load_state = policy_state = load_policy_state = update = update_model = never
+
+    def __init__(self, *arguments: object) -> None:
+        """Nothing to make."""
 
 
 class ToyAlgorithm(Complete):

@@ -15,6 +15,8 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.suites import mujoco
 
 STEP_SECONDS = make._step_seconds  # as it is before tests/conftest.py takes the stopwatch away
+UNUSED: Any = None
+"""An env that is not looked at."""
 
 
 @pytest.fixture(autouse=True)
@@ -148,16 +150,17 @@ def test_num_envs_can_differ_from_the_config() -> None:
 def test_workers_are_chosen_where_they_pay(
     monkeypatch: pytest.MonkeyPatch, step_seconds: float, num_envs: int, workers: int, choice: str
 ) -> None:
-    monkeypatch.setattr(make, "_step_seconds", lambda config: step_seconds)
+    monkeypatch.setattr(make, "_step_seconds", lambda config, env: step_seconds)
     config = EnvConfig(id="CartPole-v1", num_envs=num_envs, workers=workers)
-    assert make.resolve_vector(config) == choice
+    assert make.resolve_vector(config, UNUSED) == choice
 
 
 def test_the_probe_measures_a_real_env_and_settled_choices_stay() -> None:
-    assert 0 < STEP_SECONDS(EnvConfig(id="broken_envs.Sound")) < 1
-    assert make.resolve_vector(EnvConfig(id="CartPole-v1", vector="native")) == "native"
+    config = EnvConfig(id="broken_envs.Sound")
+    assert 0 < STEP_SECONDS(config, make.make_env(config)) < 1
+    assert make.resolve_vector(EnvConfig(id="CartPole-v1", vector="native"), UNUSED) == "native"
 
 
 def test_an_env_of_the_running_script_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make, "_step_seconds", lambda config: 1.0)
-    assert make.resolve_vector(EnvConfig(id="__main__.MyEnv", num_envs=8, workers=2)) == "sync"
+    monkeypatch.setattr(make, "_step_seconds", lambda config, env: 1.0)
+    assert make.resolve_vector(EnvConfig(id="__main__.MyEnv", num_envs=8, workers=2), UNUSED) == "sync"

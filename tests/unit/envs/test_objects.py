@@ -61,7 +61,8 @@ def test_anything_else_that_makes_envs_works_in_this_process() -> None:
     assert make_env(EnvConfig(id=name)).unwrapped.length == 5  # type: ignore[attr-defined]
     assert make_env(EnvConfig(id="Python/env-2")).unwrapped.length == 6  # type: ignore[attr-defined]
     assert isinstance(make_env(EnvConfig(id="Python/Local")).unwrapped, Local)
-    assert resolve_vector(EnvConfig(id=name, num_envs=8, workers=2)) == "sync"
+    config = EnvConfig(id=name, num_envs=8, workers=2)
+    assert resolve_vector(config, make_env(config)) == "sync"
 
 
 def test_a_made_env_is_described_by_what_made_it() -> None:

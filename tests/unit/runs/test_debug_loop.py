@@ -21,6 +21,7 @@ from reverie.api import make_config
 from reverie.build import build, copy_algorithm
 from reverie.cli.main import app
 from reverie.config.files import read_config
+from reverie.config.pipeline import prepare_new
 from reverie.core.errors import TrainingError
 from reverie.log.sinks import read_jsonl
 from reverie.machine.memory import is_debugged
@@ -63,7 +64,7 @@ def test_there_is_one_env_unless_more_are_typed() -> None:
 
 @pytest.fixture
 def debugger(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("reverie.machine.memory", "reverie.runs.execute"):
+    for place in ("reverie.config.pipeline", "reverie.runs.execute"):
         monkeypatch.setattr(f"{place}.is_debugged", lambda: True)
 
 
@@ -83,7 +84,8 @@ def test_a_new_run_under_a_debugger_is_a_debug_run_unless_told_not_to_be(tmp_pat
 
 @pytest.mark.usefixtures("debugger")
 def test_the_sources_say_why_there_is_one_env() -> None:
-    config, composed = api.compose_run("CartPole-v1:ppo", (), None, None)
+    prepared = prepare_new("CartPole-v1:ppo")
+    config, composed = prepared.config, prepared.composed
     assert (config.debug, config.env.num_envs, config.env.vector) == (True, 1, "sync")
     assert composed.sources["env.num_envs"] == "decided at the start: debug"
 

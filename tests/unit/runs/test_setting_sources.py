@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from reverie.api import compose_run
+from reverie.config.pipeline import prepare_new
 from reverie.runs.setting_sources import write_sources
 
 SPEC = "CartPole-v1:ppo"
 
 
 def recorded(run: Path, *words: str, steps: int | None = None) -> dict[str, Any]:
-    config, composed = compose_run(SPEC, words, 3, steps)
-    write_sources(run, SPEC, config, composed)
+    prepared = prepare_new(SPEC, words, 3, steps)
+    write_sources(run, SPEC, prepared.config, prepared.composed)
     found: dict[str, Any] = json.loads((run / "sources.json").read_text())
     return found
 

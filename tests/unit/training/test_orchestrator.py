@@ -83,7 +83,9 @@ def test_an_env_that_gives_no_numbers_is_named(name: str, message: str) -> None:
     """A reward is looked at as it arrives, observations when an update stumbles over them."""
     env = f"tests.unit.envs.broken_envs.{name}"
     words = ["env.vector=sync", "env.max_episode_steps=9", "phases.learn.collect.rows=64"]
-    with started(make_config(f"{env}:ppo", words)) as run:
+    config = make_config("CartPole-v1:ppo", words)  # with the broken env it would be refused before it starts
+    config = config.model_copy(update={"env": config.env.model_copy(update={"id": env})})
+    with started(config) as run:
         with pytest.raises(TrainingError, match=message) as caught:
             run.orchestrator.run()
         assert name == "NanReward" or f"reverie envs check {env}" in caught.value.fix

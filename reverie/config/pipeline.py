@@ -1,0 +1,166 @@
+"""The one way to a config that can run: compose, validate, resolve, check.
+
+``train``, ``--dry-run``, ``resume``, ``verify``, ``config show``, saved policies and the Python API all take it.
+docs/config.md lists which check belongs to which of them. What follows from the text alone is checked before the env
+is made; the env is made once, and what it showed (:class:`EnvFacts`) is passed on to whoever builds the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reverie.config.agent_checks import check_agent, check_data
+from reverie.config.checks import check_config
+from reverie.config.compose import Composed, compose, interpolate, override_assignments, require_phases
+from reverie.config.debug_mode import prepare_debug
+from reverie.config.decide import decide_auto, decide_before_probe
+from reverie.config.fields import fill_defaults
+from reverie.config.files import config_to_tree, read_tree
+from reverie.config.overrides import phase_config
+from reverie.config.phases import Phase, flatten_phases
+from reverie.config.problems import check_written
+from reverie.config.resolve import resolve_numbers, set_budget
+from reverie.config.schema import RunConfig
+from reverie.config.tree import Tree, get, join_path
+from reverie.config.typed import typed_source
+from reverie.config.validate import load_config, load_part
+from reverie.core.errors import ConfigError, RunError
+from reverie.core.specs import Specs
+from reverie.data.source import check_fits, check_holdout, open_source
+from reverie.envs.config import EnvConfig
+from reverie.envs.probe import EnvFacts, probe_env
+from reverie.machine.memory import is_debugged
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A config with everything decided, what its env showed, and the values it was made of."""
+
+    config: RunConfig
+    env: EnvFacts
+    composed: Composed
+
+    @property
+    def specs(self) -> Specs:
+        return self.env.specs
+
+
+def prepare_new(spec: str, words: Sequence[str] = (), seed: int | None = None, steps: int | None = None) -> Prepared:
+    """The checked config of a new run. ``steps`` is a budget that replaces the one of the phases."""
+    composed = compose(spec, [*words, *([f"seed={seed}"] if seed is not None else [])], steps)
+    require_phases(composed, spec)
+    prepare_debug(composed, is_debugged())
+    check_written(composed.tree, composed.sources)
+    prepared = resolve(composed, steps)
+    check(prepared)
+    return prepared
+
+
+def read_saved(path: Path, known: EnvFacts | None = None) -> Prepared:
+    """The config of a run that exists, to be checked by :func:`check`. ``known`` spares making an env again."""
+    tree = read_tree(path)
+    return resolve(Composed(tree, dict.fromkeys(tree, str(path))), known=known)
+
+
+def change_saved(saved: Prepared, overrides: Sequence[str], steps: int | None = None) -> Prepared:
+    """A run's config with settings changed, to be checked by :func:`check`. What was decided before stays."""
+    composed = Composed(tree=config_to_tree(saved.config))
+    composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
+    _refuse_another_task(saved.config, composed.tree)
+    if any("${" in word for word in overrides):  # references are the user's to write, not those of a run's file
+        composed.tree = interpolate(fill_defaults(composed.tree))
+    composed.sources = composed.named_sources()
+    return resolve(composed, steps, saved.env)
+
+
+def _refuse_another_task(config: RunConfig, tree: Tree) -> None:
+    """Another algorithm or env could use nothing of the checkpoint."""
+    for path, old in ((("algorithm", "kind"), config.algorithm.kind), (("env", "id"), config.env.id)):
+        new = get(tree, path)
+        if new != old:
+            raise RunError(
+                f"{join_path(path)} cannot change in the middle of a run: it is {old}, not {new}.",
+                "Start a new run; reverie train ... --init-from takes over the weights that fit.",
+            )
+
+
+def resolve(composed: Composed, steps: int | None = None, known: EnvFacts | None = None) -> Prepared:
+    """Fill in the numbers, check that the parts fit each other, make the env once and decide every ``auto``."""
+    sources = composed.sources
+    if steps is not None:
+        composed.tree = set_budget(composed.tree, steps, sources)
+    tree = resolve_numbers(composed.tree, sources)
+    decide_before_probe(tree)
+    _check_parts(load_config(tree, sources), sources)
+    env = load_part(EnvConfig, tree["env"], ("env",), sources)
+    facts = known if known is not None and known.config == env else probe_env(env)
+    config = decide_auto(tree, facts)
+    return Prepared(config, replace(facts, config=config.env), composed)
+
+
+def _check_parts(config: RunConfig, sources: Mapping[str, str]) -> None:
+    """Check that the parts of the config fit each other, also with the overrides of each phase."""
+    check_config(config, sources)
+    for phase in flatten_phases(config.phases):
+        if phase.overrides:
+            own = dict.fromkeys(phase.overrides, f"overrides of phase '{phase.name}'")
+            check_config(phase_config(config, phase), {**sources, **own})
+
+
+def check(prepared: Prepared, stored: Iterable[str] = (), is_new: bool = True) -> None:
+    """Refuse what this machine, the env, stored data or the agent cannot do.
+
+    ``stored`` names buffers whose data is in the checkpoint that a run continues from: they need their source no more.
+    A run that is not ``is_new`` has its first rows already.
+    """
+    from reverie.backend import check_device  # imports torch
+
+    config = prepared.config
+    check_device(config.backend.device)
+    _check_episodes_end(prepared)
+    _check_sources(prepared, set(stored))
+    reads = check_agent(config, prepared.specs)
+    if is_new and reads is not None:
+        check_data(config, reads)
+    _check_phases(prepared)
+
+
+def _check_episodes_end(prepared: Prepared) -> None:
+    config = prepared.config
+    hooks = [hook.name for phase in flatten_phases(config.phases) for hook in phase.hooks]
+    if "evaluate" in hooks or config.evaluate.final_episodes:
+        prepared.env.require_end()
+
+
+def _check_sources(prepared: Prepared, stored: set[str]) -> None:
+    """Stored data must be there, fit the env and be enough to hold some of it out."""
+    for name, buffer in prepared.config.buffers.items():
+        source, holdout = getattr(buffer, "source", None), getattr(buffer, "holdout", 0.0)
+        if source is None or name in stored:
+            continue
+        data = open_source(source)
+        check_fits(data, prepared.specs, source)
+        if holdout:
+            check_holdout(data, holdout, f"buffers.{name}.holdout")
+
+
+def _check_phases(prepared: Prepared) -> None:
+    """What a phase overrides: another env must show the agent the same, and the agent must fit its buffers."""
+    config, facts = prepared.config, [prepared.env]
+    for phase in flatten_phases(config.phases):
+        held = phase_config(config, phase)
+        if all(known.config != held.env for known in facts):
+            facts.append(probe_env(held.env))
+            _check_same_spaces(facts[-1].specs, prepared.specs, phase)
+        if held.algorithm != config.algorithm:
+            check_agent(held.model_copy(update={"phases": (phase,)}), prepared.specs)
+
+
+def _check_same_spaces(specs: Specs, wanted: Specs, phase: Phase) -> None:
+    if specs.observations != wanted.observations or specs.action != wanted.action:
+        raise ConfigError(
+            f"Phase '{phase.name}' changes the env so that its observations or actions no longer fit the agent.",
+            "Keep sizes and action kinds the same in the overrides of the phase.",
+        )
