@@ -51,7 +51,7 @@ def test_the_order_is_that_of_the_schema(toy_tree: Make) -> None:
 
 def test_an_old_file_is_migrated(toy_tree: Make, toy: Path) -> None:
     text = config_to_yaml(load_config(toy_tree("algorithm.learning_rate=0.125")))
-    old = text.replace("learning_rate: 0.125", "lr: 0.125").replace("schema_version: 6\n", "")
+    old = text.replace("learning_rate: 0.125", "lr: 0.125").replace("schema_version: 7\n", "")
     (toy / "config.yaml").write_text(old)
     assert read_config(toy / "config.yaml").algorithm.learning_rate.start == 0.125  # type: ignore[attr-defined]
 
