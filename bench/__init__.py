@@ -1,1 +1,1 @@
-"""Measurements of speed and cost. They print figures and decide nothing; tests never run them."""
+"""Measurements of speed and cost. They print numbers. Tests never run them."""

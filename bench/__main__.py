@@ -1,4 +1,4 @@
-"""``python -m bench [name ...] [words for them]``: run some or all measurements, one after the other."""
+"""``python -m bench [name ...] [arguments]``: run some or all measurements, one after the other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import importlib
 import sys
 from itertools import takewhile
 
-NAMES = ("atari", "checkpoint", "dreamer", "full_replay", "replay", "report", "speed", "scores", "seeing", "storm")
+NAMES = (
+    "atari", "checkpoint", "crash_storm", "dreamer", "full_replay", "monitoring_cost", "replay", "report", "speed",
+    "scores",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""One DQN update at Atari's size (Nature CNN, 32 stacks of 4 x 84 x 84) against Stable-Baselines3's, in turn.
+"""One DQN update at Atari's size (Nature CNN, 32 stacks of 4 x 84 x 84), ours and Stable-Baselines3's in turn.
 
-CPU milliseconds on one thread. Single turns differ by a fifth on a shared machine, whose caches others use too: what
-counts is the median over turns. Needs the peers' environment: ``make peers``.
+CPU milliseconds on one thread. Single turns differ by a fifth on a shared machine, so the median over turns counts.
+Needs the peers' environment: ``make peers``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What saving costs: the time of one checkpoint of PPO on CartPole, and its share of a whole run's wall time."""
+"""The cost of saving: the time of one checkpoint of PPO on CartPole, and its fraction of the run's wall time."""
 
 from __future__ import annotations
 

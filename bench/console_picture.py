@@ -1,4 +1,4 @@
-"""The picture of the console in the docs, drawn from the files of a run as they stood after a share of its lines.
+"""The console picture of the docs, drawn from the first lines of a run's metrics.
 
 reverie train CartPole-v1:ppo --seed 2
 python -m bench.console_picture runs/CartPole-v1-ppo-s2-1 docs/images/console.svg

@@ -1,4 +1,4 @@
-"""A picture of how each seed of a preset learned, for the docs: ``docs/images/curves/<spec>.svg``."""
+"""Learning curves of a preset, one per seed, for the docs: ``docs/images/curves/<spec>.svg``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_curve(run: Path) -> tuple[list[int], list[float]]:
 
 
 def draw_curves(spec: str, runs: Sequence[Path], goal: float) -> Path | None:
-    """How evaluations went, and a dashed line at the goal; nothing if the runs were never evaluated."""
+    """Evaluation curves with a dashed line at the goal. None if the runs were never evaluated."""
     curves = [read_curve(run) for run in runs]
     return draw(spec, curves, ("env steps", "return"), goal) if any(steps for steps, _ in curves) else None
 

@@ -1,8 +1,8 @@
 """One full update of Dreamer, one thread, float32: ``python -m bench.dreamer --obs vector --size size1m --json``.
 
-CPU seconds of an update on batches of 16 x 64 rows with dreams of 15 steps, where they go, how many GFLOP that is, and
-what this machine makes of plain matmuls in the same run. ``act_*`` is one call of the policy,
-``first_update_s`` wall seconds from the start of the process to the end of its first update, imports included.
+CPU seconds of an update on batches of 16 x 64 rows with 15 imagined steps, where they go, the GFLOP of an update, and
+the rate of plain matmuls in the same run. ``act_*`` is one call of the policy. ``first_update_s`` are wall seconds from
+process start to the end of the first update, imports included.
 """
 
 from __future__ import annotations

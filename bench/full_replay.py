@@ -1,12 +1,12 @@
-"""A full replay of images with latents against its forecast, and a run with one that is killed.
+"""Memory and disk of a full image replay with latents against the forecast, and exact resume of a run with one.
 
-The replay is that of DreamerV3 at size1m: 500,000 rows of 64 x 64 x 3 bytes, in memory and on disk. Each is filled,
-saved as often as checkpoints are there at the same time (all latents change in between), and loaded by another
-process. The peaks of the process's memory and the size of the files are compared with what was forecast. That takes
-8 GB of disk and 7 of memory; ``python -m bench full_replay --rows 20000`` is a small one.
+The replay is that of DreamerV3 at size1m: 500,000 rows of 64 x 64 x 3 bytes, in memory and on disk. It is filled, saved
+once for every checkpoint that is kept (all latents change in between), and loaded by another process. Peak memory and
+file sizes are compared with the forecast. This takes 8 GB of disk and 7 GB of memory;
+``python -m bench full_replay --rows 20000`` is a small version.
 
-Then a real run, Dreamer on Crafter with its replay on disk, is killed with ``kill -9`` again and again and must end
-like one that was left alone, latents included (``--kills 0`` leaves it out). Needs the extra ``crafter``.
+Then a real run, Dreamer on Crafter with its replay on disk, is killed with ``kill -9`` repeatedly and must end like an
+uninterrupted one, latents included (``--kills 0`` leaves this out). Needs the extra ``crafter``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.storm import compare
+from bench.crash_storm import compare
 from reverie.api import make_config
 from reverie.config.schema import RunConfig
 from reverie.core.counters import Counters

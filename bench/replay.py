@@ -1,8 +1,8 @@
-"""Replay: time of sampling and adding, with Stable-Baselines3's buffer as the peer where it has one for the task.
+"""Replay: time of sampling and adding, against Stable-Baselines3's buffer where it has an equivalent.
 
-Each figure is the smallest mean over several turns, ours and the peer's in processes of their own, in turn. Rows lie in
-random order in memory far larger than the caches, as in a real run. What SB3 returns are tensors of ``now`` and
-``then``; ours are numpy arrays that tensors are made from without a copy. Needs ``make peers`` for the peer.
+Each number is the smallest mean over several turns; our process and the peer's take turns. Rows are read in random
+order from memory far larger than the caches, as in a real run. SB3 returns tensors; ours are numpy arrays, from which
+tensors are made without a copy. Needs ``make peers`` for the peer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a report costs: time and peak memory for run folders with 100 MB of JSONL, and with 10,000 metrics."""
+"""The cost of a report: time and peak memory for run folders with 100 MB of JSONL, and with 10,000 metrics."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Trains presets over several seeds, evaluates each best policy, and writes docs/scores.md and pictures of the curves.
+"""Trains presets over several seeds, evaluates each best policy, and writes docs/scores.md and the curves.
 
-``python -m bench scores [spec ...] [--jobs 2] [--seeds 3]`` makes or renews the rows of the specs named, or of all, and
-keeps the others. A seed that was finished before with the same package is not trained again.
+``python -m bench scores [spec ...] [--jobs 2] [--seeds 3]`` renews the rows of the given specs, or of all, and keeps
+the others. A seed that was trained before with the same package is not trained again.
 
-``python -m bench scores --from RUNS`` trains nothing: it takes finished runs of world models from a folder, also one of
-another checkout (see :mod:`bench.world_models`).
+``python -m bench scores --from RUNS`` trains nothing. It reads finished runs of world models from a folder, which may
+belong to another checkout (see :mod:`bench.world_models`).
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     options = parse()
     if options.source is not None:
-        world_models.take_runs(options.source, evaluate)
+        world_models.record_runs(options.source, evaluate)
         PAGE.write_text(make_page(*read_page(PAGE.read_text())))
         return
     RUNS.mkdir(parents=True, exist_ok=True)

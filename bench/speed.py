@@ -1,9 +1,8 @@
 """Env steps per CPU second, end to end, against Stable-Baselines3 with the same settings: one thread each, in turn.
 
-Needs the peers' environment: ``make peers``. With ``.venv-peers/bin/pip install sbx-rl`` its form in JAX runs along.
-What is printed is the ratio of CPU seconds, the steadiest figure there is on a shared machine; the median of several
-turns counts. Where our time went comes from the run's machine.jsonl: wall seconds, and those of the env are a part of
-collecting.
+Needs the peers' environment: ``make peers``. With ``.venv-peers/bin/pip install sbx-rl`` its JAX version is measured,
+too. Prints ratios of CPU seconds, the most stable number on a shared machine: medians of several turns. The breakdown
+of our time is from the run's machine.jsonl, in wall seconds; env time is included in collecting.
 """
 
 from __future__ import annotations

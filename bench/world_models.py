@@ -1,9 +1,9 @@
 """The table of world models in docs/scores.md: one record per seed, from finished runs of any checkout.
 
 ``python -m bench scores --from RUNS`` evaluates the best policy of every finished run below the folder RUNS that
-belongs to a task of :data:`TASKS`, and keeps what it found in ``bench/world_models.jsonl``. The code that trained is
-named by the commit in the run folder. A row needs as many seeds as its task wants, none of which the values were chosen
-on; until then it stands under "Not yet shown".
+belongs to a task of :data:`TASKS`, and records the result in ``bench/world_models.jsonl``, with the commit that
+trained it. A row needs the number of seeds of its task, none of which its settings were chosen on. Until then it is
+listed under "Not yet shown".
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ of the training process. "Official" is the score in DreamerV3's own score files 
 
 @dataclass(frozen=True)
 class Task:
-    """A row: which runs belong to it and what they must reach."""
+    """A row of the table: which runs belong to it, and the score they must reach."""
 
     spec: str
     goal: float
     frames: int
-    """Frames that a run must have, within 5 %."""
+    """Frames of a run, within 5 %."""
     images: bool = False
     seeds: int = 3
     official: str = "-"
@@ -69,7 +69,7 @@ class Record:
     core_hours: float
     commit: str
     is_tuned_on: bool = False
-    """The values of the preset may have been chosen by runs with this seed."""
+    """The settings may have been chosen by runs with this seed."""
 
 
 def find_runs(root: Path) -> Iterator[Path]:
@@ -80,8 +80,8 @@ def find_runs(root: Path) -> Iterator[Path]:
             yield manifest.parent
 
 
-def take_runs(root: Path, evaluate: Callable[[Path, int], float]) -> list[Record]:
-    """Records of all finished runs below ``root`` that belong to a task; those that are known are not made again."""
+def record_runs(root: Path, evaluate: Callable[[Path, int], float]) -> list[Record]:
+    """Records of all finished runs below ``root`` that belong to a task. Known runs are not evaluated again."""
     known = read_records()
     for run in find_runs(root):
         found = describe(run)
@@ -98,13 +98,13 @@ def is_same_run(one: Record, other: Record) -> bool:
 
 
 def describe(run: Path) -> Record | None:
-    """What a run folder tells about a finished run, without its score; None if it belongs to no task."""
+    """The record of a finished run, without its score. None if it belongs to no task."""
     manifest = json.loads((run / "manifest.json").read_text())
     config = yaml.safe_load((run / "config.yaml").read_text())
     lines = read_lines(run / "metrics.jsonl")
     env_steps = int(lines[-1]["env_steps"]) if lines else 0
     frames = env_steps * action_repeat(EnvConfig.model_validate(config["env"]))
-    task = find_task(str(manifest["spec"]), is_seen_as_image(config, str(manifest["spec"])), frames)
+    task = find_task(str(manifest["spec"]), uses_images(config, str(manifest["spec"])), frames)
     git = manifest.get("git") or {}
     if task is None or not git.get("commit"):
         return None
@@ -119,12 +119,12 @@ def find_task(spec: str, images: bool, frames: int) -> str | None:
     return None
 
 
-def is_seen_as_image(config: dict[str, Any], spec: str) -> bool:
+def uses_images(config: dict[str, Any], spec: str) -> bool:
     return spec.startswith("Reverie/Motion") or bool((config["env"].get("kwargs") or {}).get("image"))
 
 
 def core_hours(run: Path) -> float:
-    """CPU time of a run over all its sittings: the counter starts anew in each."""
+    """CPU time of a run over all its processes. The counter restarts in each."""
     seconds = [float(line.get("usage/cpu_seconds", 0.0)) for line in read_lines(run / "machine.jsonl")]
     ends = [now for now, then in zip(seconds, [*seconds[1:], 0.0], strict=True) if then < now]
     return sum(ends) / 3600
@@ -143,7 +143,7 @@ def write_records(records: Sequence[Record]) -> None:
 
 
 def make_section(records: Sequence[Record]) -> str:
-    """Both tables: tasks with seeds enough, and the others."""
+    """Both tables: tasks with enough seeds, and the others."""
     shown, early, absent = [], [], []
     for name, task in TASKS.items():
         found = sorted((record for record in records if record.task == name), key=lambda record: record.seed)

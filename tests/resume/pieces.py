@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from bench.storm import fingerprint
+from bench.crash_storm import fingerprint
 from reverie import api
 from reverie.training.interrupt import StopRequest
 from reverie.training.scheduler import Scheduler

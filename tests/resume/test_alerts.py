@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.storm import fingerprint
+from bench.crash_storm import fingerprint
 from reverie import api
 from reverie.log.recorder import Recorder
 from reverie.log.sinks import read_jsonl

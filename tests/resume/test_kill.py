@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bench.storm import Moment, Storm
+from bench.crash_storm import Moment, Storm
 from reverie import api
 from reverie.core.rng import make_generator
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train

@@ -53,8 +53,8 @@ def test_a_run_of_another_checkout_is_evaluated_once_and_named_by_its_commit(tmp
         return 850.0
 
     expected = [Record(SWINGUP, 101, 850.0, 7500, 60_000, 1.5, "0123456")]
-    assert world_models.take_runs(tmp_path, evaluate) == expected
-    assert world_models.take_runs(tmp_path, evaluate) == expected == world_models.read_records()
+    assert world_models.record_runs(tmp_path, evaluate) == expected
+    assert world_models.record_runs(tmp_path, evaluate) == expected == world_models.read_records()
     assert asked == [(run, 101)]
 
 

@@ -1,10 +1,10 @@
-"""What looking costs: CartPole PPO with the live table, preflight, monitor, videos and report, against all of it off.
+"""The cost of monitoring: CartPole PPO with live table, preflight, monitor, videos and report, against all of it off.
 
-"Training time" is the CPU time of the loop, from its first step to its last. Two answers are printed. ``counted`` is
-the CPU time that the parts themselves take, by the clock of the thread they run in (and of ffmpeg): a clear number even
-on a busy machine, which leaves out what they cost others. ``difference`` compares runs with and without them, the
-quickest of several turns each: it leaves out nothing, but two equal runs already differ by some per cent.
-What is done before and after the loop does not grow with the run, so it is told in seconds and as a share of the whole.
+"Training time" is the CPU time of the loop, from its first step to its last. Two results are printed. ``counted`` is
+the CPU time of the parts themselves, by their thread's clock (and ffmpeg's). It is precise even on a busy machine,
+but misses what they cost others. ``difference`` compares runs with and without them, the fastest of several turns
+each. It misses nothing, but two equal runs differ by some per cent. Work before and after the loop does not grow with
+the run, so it is given in seconds and as a fraction of the whole.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 from bench.speed import ROOT, one_thread
 
 TURNS = int(os.environ.get("TURNS", 3))
-INSIDE, TOLD = "inside", "REVERIE_BENCH_SEEING"
-TRAIN = [sys.executable, "-m", "bench.seeing", INSIDE, "train", "CartPole-v1:ppo"]
+INSIDE, RESULT = "inside", "REVERIE_BENCH_RESULT"
+TRAIN = [sys.executable, "-m", "bench.monitoring_cost", INSIDE, "train", "CartPole-v1:ppo"]
 OFF = ["--quiet", "preflight.enabled=false", "monitor.enabled=false", "video.enabled=false", "log.report=false"]
 PARTS = {
     "table": ("reverie.log.console.Console.write", "reverie.log.live_table.LiveTable.refresh"),
@@ -58,17 +58,17 @@ def main() -> None:
 
 
 def run(words: list[str]) -> tuple[float, float, dict[str, float]]:
-    """CPU seconds of the loop, of everything around it, and of each part; on a terminal of 80 columns."""
+    """CPU seconds of the loop, of everything around it, and of each part, on a terminal of 80 columns."""
     master, slave = pty.openpty()
     threading.Thread(target=_drain, args=(master,), daemon=True).start()
     before = _cpu_seconds(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "told.json"
-        environment = {**one_thread(), "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", TOLD: str(told)}
+        result = Path(folder) / "result.json"
+        environment = {**one_thread(), "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", RESULT: str(result)}
         environment.pop("CI", None)
         subprocess.run([*TRAIN, *words, "--runs-dir", f"{folder}/runs"], check=True, env=environment, cwd=ROOT,
                        stdin=slave, stdout=slave, stderr=slave)  # fmt: skip
-        counted = json.loads(told.read_text())
+        counted = json.loads(result.read_text())
     os.close(slave)
     whole = _cpu_seconds(resource.RUSAGE_CHILDREN) - before
     return counted["loop"], whole - counted["loop"], counted
@@ -83,13 +83,13 @@ def _drain(master: int) -> None:
 
 
 def _inside(words: list[str]) -> None:
-    """``reverie`` with a clock at each part."""
+    """``reverie`` with a timer around each part."""
     counted = dict.fromkeys((*PARTS, "loop"), 0.0)
     for part, names in PARTS.items():
         for name in names:
             _time(name, part, counted, lambda: time.thread_time() + _cpu_seconds(resource.RUSAGE_CHILDREN))
     _time(LOOP, "loop", counted, time.process_time)
-    atexit.register(lambda: Path(os.environ[TOLD]).write_text(json.dumps(counted)))
+    atexit.register(lambda: Path(os.environ[RESULT]).write_text(json.dumps(counted)))
     from reverie.cli.main import run
 
     sys.argv = ["reverie", *words]
@@ -97,7 +97,7 @@ def _inside(words: list[str]) -> None:
 
 
 def _time(name: str, part: str, counted: dict[str, float], clock: Callable[[], float]) -> None:
-    """Replace a function by one that counts; of nested calls in a thread the outer one counts."""
+    """Replace a function by one that adds up its time. Of nested calls in a thread, only the outer one counts."""
     place, _, function = name.rpartition(".")
     module, _, last = place.rpartition(".")
     owner = getattr(importlib.import_module(module), last) if last[0].isupper() else importlib.import_module(place)

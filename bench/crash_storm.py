@@ -1,7 +1,7 @@
-"""The crash storm: one run, killed with ``kill -9`` again and again, must end like a run that was left alone.
+"""A crash storm: a run that is killed with ``kill -9`` repeatedly must end like an uninterrupted one.
 
-The moments are random but seeded: after some saves and a little while, or in the middle of a save. Where exactly a
-process dies depends on the machine; what comes out must not. Prints the hash of both runs.
+The moments are random but seeded: some time after some saves, or during a save. Where exactly a process dies depends on
+the machine; the result must not. Prints the hashes of both runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POLL_SECONDS = 0.0005
 
 @dataclass(frozen=True)
 class Moment:
-    """When to kill: after so many saves and seconds, or as soon as another save is under way."""
+    """When to kill: after some saves and seconds, or during the next save."""
 
     saves: int
     delay: float
@@ -55,13 +55,13 @@ class Storm:
         return next((path.parent for path in sorted(self.runs_dir.glob("*/manifest.json"))), None)
 
     def start(self) -> subprocess.Popen[str]:
-        """A new process that begins or continues the run."""
+        """A new process that starts or resumes the run."""
         what = ["train", *self.words] if self.run is None else ["resume", self.run.name]
         command = [sys.executable, "-m", "reverie", *what, "--runs-dir", str(self.runs_dir)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def kill_at(self, moment: Moment) -> bool:
-        """Let the run go on until the moment; False if it came to its end before."""
+        """Let the run continue until the moment. False if it finished before."""
         before = self._saves()
         with self.start() as process:
             while process.poll() is None:
@@ -75,7 +75,7 @@ class Storm:
         return False
 
     def finish(self) -> Path:
-        """Let the run come to its end; its folder."""
+        """Let the run finish. Returns its folder."""
         with self.start() as process:
             _, errors = process.communicate()
         if process.returncode or self.run is None:
@@ -95,7 +95,7 @@ class Storm:
 
 
 def fingerprint(run: Path) -> dict[str, str]:
-    """A hash of everything that must be equal: metrics, scores, final policy, and each part of the last checkpoint."""
+    """Hashes of everything that must be equal: metrics, scores, final policy, each part of the last checkpoint."""
     paths = [run / "metrics.jsonl", run / "scores.jsonl", *sorted((run / "policies" / "final").iterdir())]
     found = {path.name: hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in paths}
     newest = max(run.glob("checkpoints/0*"), key=lambda path: path.name)
@@ -108,7 +108,7 @@ def combined(parts: dict[str, str]) -> str:
 
 
 def compare(words: tuple[str, ...], kills: int) -> bool:
-    """Whether a run that is killed so often ends like one that is left alone."""
+    """Whether a run that is killed ``kills`` times ends like an uninterrupted one."""
     rng = make_generator(0, "storm")
     with tempfile.TemporaryDirectory() as calm, tempfile.TemporaryDirectory() as stormy:
         expected = combined(fingerprint(Storm(Path(calm), words).finish()))
