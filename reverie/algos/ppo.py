@@ -12,6 +12,8 @@ Departures from common implementations:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from reverie.agents.actor_critic import ActorCriticAgent
-from reverie.agents.ppo_engines import StepSettings, join, make_ppo_engine, mean
+from reverie.agents.numpy_ppo import Minibatch, NumpyPPO, PPOEngine, StepSettings
 from reverie.agents.recurrent_actor_critic import make_actor_critic
 from reverie.backend import DEFAULT, Backend, seeded
 from reverie.core import registry
@@ -116,7 +118,15 @@ class PPO(ActorCriticAgent):
             )  # fmt: skip
         self.model = place(model, backend)
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
-        self.engine = make_ppo_engine(self.model, self.optimizer, self.loss)
+        self.model.use_numpy_engine()
+        self.numpy_engine: NumpyPPO | None = None
+        if self.model.numpy is not None:
+            self.numpy_engine = NumpyPPO(self.model, self.model.numpy, self.optimizer)
+
+    @property
+    def engine(self) -> PPOEngine:
+        """What computes gradient steps. The torch form is this class."""
+        return self.numpy_engine or self
 
     # ---------------------------------------------------------------- acting
 
@@ -216,12 +226,22 @@ class PPO(ActorCriticAgent):
         """A gradient step on each minibatch. Stops at the first one that ``target_kl`` refuses."""
         results: list[Result] = []
         for minibatch in self.engine.minibatches(rows, self._batch_size(rows)):
-            results.append(self.engine.minimise(minibatch, settings))
+            results.append(self.engine.gradient_step(minibatch, settings))
             if results[-1].grad_norm is None:
                 break
         return results
 
-    def loss(self, minibatch: dict[str, Tensor], settings: StepSettings) -> Loss:
+    def minibatches(self, rows: dict[str, Tensor], size: int) -> Iterator[Minibatch]:
+        return self.model.split(rows, size)
+
+    def gradient_step(self, minibatch: Minibatch, settings: StepSettings) -> Result:
+        size = self.model.possible_batch_size(minibatch, self.backend.microbatch_size(len(minibatch["weights"])))
+        return self.optimizer.minimise(
+            partial(self.loss, settings=settings), self.model.split(minibatch, size),
+            settings.learning_rate, settings.max_grad_norm, settings.accepts,
+        )  # fmt: skip
+
+    def loss(self, minibatch: Minibatch, settings: StepSettings) -> Loss:
         """The clipped objective on rows (R, ...), with the sign of a loss. Eq. 9."""
         policy, value = self.model(minibatch)
         weights = minibatch["weights"]
@@ -239,8 +259,8 @@ class PPO(ActorCriticAgent):
     def _loss_metrics(self, rollout: dict[str, Tensor], taken: list[Result]) -> dict[str, Any]:
         """Means over all gradient steps; the entropy is that of the policy that collected the rollout."""
         config = self.config
-        metrics = {name: mean([result.metrics[name] for result in taken]) for name in ("policy_loss", "value_loss")}
-        metrics["grad_norm"] = mean([result.grad_norm for result in taken])
+        metrics = {name: _mean([result.metrics[name] for result in taken]) for name in ("policy_loss", "value_loss")}
+        metrics["grad_norm"] = _mean([result.grad_norm for result in taken])
         metrics["entropy"] = losses.weighted_mean(rollout["entropy"], rollout["weights"])
         metrics["loss"] = metrics["policy_loss"] + config.value_weight * metrics["value_loss"]
         metrics["loss"] = metrics["loss"] - config.entropy_weight * metrics["entropy"]
@@ -248,7 +268,12 @@ class PPO(ActorCriticAgent):
 
     def _policy_change(self, rows: dict[str, Tensor], epoch: list[Result], clip: float) -> dict[str, Tensor]:
         """How far the policy has moved: means over the minibatches of the last epoch."""
-        log_ratio = join([result.aux["log_ratio"] for result in epoch])
+        log_ratio = torch.cat([result.aux["log_ratio"] for result in epoch])
         weights = rows["weights"][: len(log_ratio)] / len(epoch)
         kl, is_clipped = losses.approximate_kl(log_ratio), losses.is_clipped(log_ratio, clip)
         return {"kl": torch.dot(kl, weights), "clip_fraction": torch.dot(is_clipped, weights)}
+
+
+def _mean(values: list[Any]) -> Any:
+    """The mean of a metric over gradient steps: tensors, or the numpy engine's numbers."""
+    return torch.stack(values).mean() if isinstance(values[0], Tensor) else np.mean(values)

@@ -166,6 +166,15 @@ def test_target_kl_stops_before_the_minibatch_that_is_too_far(engine: str, micro
     assert all(np.isfinite(float(value)) for value in update.metrics.values())
 
 
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_target_kl_leaves_nan_to_the_check_of_metrics(engine: str) -> None:
+    specs = Specs(VECTOR, DISCRETE)
+    ppo = make_ppo(specs, Backend(engine=engine), target_kl=1e-2)
+    batch = make_batch(specs)
+    update = ppo.update({**batch, "obs": batch["obs"] * np.float32("nan")}, Clock(), make_generator("u"))
+    assert np.isnan(float(update.metrics["policy_loss"]))
+
+
 def test_schedules_follow_the_clock() -> None:
     specs = Specs(VECTOR, DISCRETE)
     falling = {"start": 1e-2, "end": 0.0, "from": 0, "to": 100}

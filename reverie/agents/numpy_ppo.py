@@ -1,0 +1,89 @@
+"""PPO's gradient step in numpy, with the gradients written out: for fully connected networks.
+
+It gives the same numbers as the torch form in :mod:`reverie.algos.ppo`, and much faster where networks are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from reverie.agents.actor_critic import ActorCritic
+from reverie.agents.numpy_actor_critic import NumpyActorCritic
+from reverie.core.types import Array
+from reverie.functional.gradients import clipped_policy_gradient, clipped_value_gradient
+from reverie.functional.losses import approximate_kl
+from reverie.nets.numpy.mlp import quietly
+from reverie.nets.optim import FlatOptimizer, Result
+
+Minibatch = dict[str, Any]
+
+
+class StepSettings(NamedTuple):
+    """The settings of a gradient step at one moment of training; :class:`.PPOConfig` explains them."""
+
+    learning_rate: float
+    max_grad_norm: float | None
+    target_kl: float | None
+    clip: float
+    value_clip: float | None
+    value_weight: float
+    entropy_weight: float
+
+    def accepts(self, metrics: Mapping[str, Any]) -> bool:
+        """Whether the policy is still close enough to the old one for a step on this minibatch.
+
+        A KL that is NaN is accepted: the check of all metrics after the update reports it.
+        """
+        return self.target_kl is None or not float(metrics["kl"]) > 1.5 * self.target_kl
+
+
+class PPOEngine(Protocol):
+    """What the torch form and the numpy form of PPO have in common."""
+
+    def minibatches(self, rows: dict[str, Tensor], size: int) -> Iterator[Minibatch]:
+        """Split shuffled rows (R, ...) into what :meth:`gradient_step` takes."""
+        ...
+
+    def gradient_step(self, minibatch: Minibatch, settings: StepSettings) -> Result:
+        """One step, or none if the policy has moved further than ``target_kl`` allows.
+
+        Metrics: ``policy_loss`` and ``value_loss``. ``aux`` has the ``log_ratio`` (R,).
+        """
+        ...
+
+
+class NumpyPPO:
+    """Trains the model that its numpy form mirrors."""
+
+    def __init__(self, model: ActorCritic, network: NumpyActorCritic, optimizer: FlatOptimizer) -> None:
+        self.model, self.network, self.optimizer = model, network, optimizer
+
+    def minibatches(self, rows: dict[str, Tensor], size: int) -> Iterator[Minibatch]:
+        arrays: dict[str, Array] = {key: value.numpy() for key, value in rows.items()}
+        arrays["inputs"] = self.network.inputs(arrays)
+        return self.model.split(arrays, size)
+
+    @quietly
+    def gradient_step(self, minibatch: Minibatch, settings: StepSettings) -> Result:
+        weights = minibatch["weights"]
+        policy, value, kept = self.network.forward(minibatch["inputs"], minibatch["action"])
+        log_ratio = policy.log_prob - minibatch["log_prob"]
+        policy_losses, policy_gradient = clipped_policy_gradient(log_ratio, minibatch["advantage"], settings.clip)
+        value_losses, value_gradient = clipped_value_gradient(
+            value, minibatch["value"], minibatch["target"], settings.value_clip
+        )  # fmt: skip
+        aux = {"log_ratio": torch.from_numpy(log_ratio)}
+        metrics = {"policy_loss": policy_losses @ weights, "value_loss": value_losses @ weights}
+        if settings.target_kl is not None:
+            metrics["kl"] = torch.dot(approximate_kl(aux["log_ratio"]), torch.from_numpy(weights))
+        if not settings.accepts(metrics):
+            return Result(metrics, aux, None)
+        entropy_gradient = -settings.entropy_weight * weights if settings.entropy_weight else None
+        output_gradient = policy.backward(policy_gradient * weights, entropy_gradient)
+        self.network.backward(output_gradient, value_gradient * (settings.value_weight * weights), kept)
+        norm = self.optimizer.apply(settings.learning_rate, settings.max_grad_norm)
+        return Result(metrics, aux, norm)
