@@ -39,9 +39,9 @@ def test_verify_notices_an_alert_that_was_altered(tmp_path: Path) -> None:
 
 
 def test_verify_accepts_metrics_of_versions_without_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    position = Recorder._position
+    counts = Recorder._counts
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "_position", lambda self: {k: v for k, v in position(self).items() if k != "frames"})
+        patch.setattr(Recorder, "_counts", lambda self: {k: v for k, v in counts(self).items() if k != "frames"})
         run = train((*PPO, "log.every_steps=64"), tmp_path, steps=600)
     path = run / "metrics.jsonl"
     assert "frames" not in path.read_text()
