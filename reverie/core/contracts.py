@@ -148,8 +148,8 @@ class Vector(Stateful, Protocol):
         """Step the envs, or only the ``active`` ones (N,): the others, all due for a reset, rest with a blank row."""
         ...
 
-    def expect(self, now: Row) -> int:
-        """After a restore: cut episodes that do not show ``now``, the rows the agent saw last; how many those are."""
+    def check_restored(self, now: Row) -> int:
+        """After ``load_state``: truncate episodes whose newest row is not that of ``now``. Returns their number."""
         ...
 
     def close(self) -> None: ...

@@ -1,11 +1,10 @@
-"""Snapshots of long episodes without replaying them from their start: the state calls of simulators.
+"""Accelerators: snapshots of long episodes by the simulator's state, without replaying them from their start.
 
-Replay is exact but takes as long as the episode took. Where a simulator can give its state as bytes, an
-:class:`~reverie.envs.episode.Episode` saves it once every :data:`LONG_EPISODE` actions, together with what the
-wrappers around it remember, and replays only the actions since. The usual calls are silently wrong (MuJoCo's
-positions and velocities, ALE's state without its generator), and even the right ones are not exact for every
-env. So an accelerator is used only where :mod:`reverie.envs.snapshot` found it exact, and never around a wrapper
-whose memory is not known here.
+Replay is exact but takes as long as the episode took. If a simulator can save its state, an
+:class:`~reverie.envs.episode.Episode` saves it every :data:`LONG_EPISODE` actions, together with the state of the
+wrappers, and replays only the actions since. The obvious state calls are silently incomplete (MuJoCo's positions and
+velocities, ALE's state without its generator), and even complete ones are not exact for every env. So an accelerator is
+used only if :mod:`reverie.envs.snapshot` found it exact, and only if every wrapper is known here.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from reverie.envs.suites import suite_of_module
 from reverie.envs.wrappers import images, keys, observations, steps, text
 
 LONG_EPISODE = 1000
-"""Actions after which an admitted accelerator takes over from replay."""
+"""Actions between two saved states of an exact accelerator."""
 
 
 class ElapsedSteps:
-    """A time limit's count."""
+    """The step counter of a time limit."""
 
     def save(self, env: Any) -> Row:
         return {"elapsed": np.array(env._elapsed_steps)}
@@ -38,7 +37,7 @@ class ElapsedSteps:
 
 
 class FrameHistory:
-    """The frames that a stack still shows."""
+    """The frames of a frame stack."""
 
     def save(self, env: Any) -> Row:
         return {path: np.stack(frames) for path, frames in env._history.items()}
@@ -48,7 +47,7 @@ class FrameHistory:
 
 
 class NoState:
-    """A wrapper that forgets everything between two steps."""
+    """A wrapper without state."""
 
     def save(self, env: Any) -> Row:
         return {}
@@ -74,7 +73,7 @@ _WRAPPERS: dict[type[Any], Accelerator] = {
 
 
 class ChainState:
-    """The memory of an env and of all wrappers around it; taken anew after ``every`` actions."""
+    """Saves the state of an env and of all its wrappers, after ``every`` actions."""
 
     def __init__(self, links: list[tuple[Env, Accelerator]], every: float) -> None:
         self.every = every
@@ -88,7 +87,7 @@ class ChainState:
         }
 
     def load(self, arrays: Row) -> None:
-        """Bring a chain that has just been reset to where another one was saved."""
+        """Load a saved state into an env that was just reset."""
         try:
             for depth, (env, accelerator) in enumerate(self._links):
                 prefix = f"{depth}/"
@@ -96,13 +95,13 @@ class ChainState:
                 accelerator.load(env, own)
         except Exception as error:
             raise RunError(
-                f"The saved state of the env does not fit it: {type(error).__name__}: {error}",
-                "Use the versions of the env's packages and the wrappers that the run was saved with.",
+                f"The saved simulator state cannot be loaded: {type(error).__name__}: {error}",
+                "Use the wrappers and the package versions that the run was saved with.",
             ) from error
 
 
 def find_accelerator(env: Env, every: float = math.inf) -> ChainState | None:
-    """How the whole chain can be saved, or None if some link has memory that is out of reach."""
+    """How to save an env with its wrappers. None if the state of the simulator or of a wrapper cannot be saved."""
     links: list[tuple[Env, Accelerator]] = []
     while isinstance(env, gym.Wrapper):
         if type(env) not in _WRAPPERS:
@@ -114,6 +113,6 @@ def find_accelerator(env: Env, every: float = math.inf) -> ChainState | None:
 
 
 def _simulator_accelerator(env: Any) -> Accelerator | None:
-    """By the class itself, not its bases: a derived class may have state outside of the simulator."""
+    """Compares the class itself, not its bases: a derived class may have state outside of the simulator."""
     suite = suite_of_module(type(env).__module__)
     return suite.accelerator(env) if suite is not None and suite.accelerator is not None else None

@@ -1,7 +1,7 @@
-"""Looks for the usual mistakes in an environment and says in words what is wrong and what to do.
+"""Checks an environment for common mistakes, and explains how to correct them.
 
-Unlike Gymnasium's checker it goes on after the first finding where it can, looks at whole episodes, and tests
-what exact resumes rest on: that a seed decides an episode, whatever the env did before.
+Unlike Gymnasium's checker it continues after the first finding where possible, plays whole episodes, and tests what
+exact resumes need: that the seed alone decides an episode, whatever the env did before.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from reverie.log.progress import progress
 
 _LARGE = 100.0
 _COMPARED_STEPS = 200
-_LIMIT = "Train with env.max_episode_steps=1000, or as many as an episode may take."
+_SET_LIMIT = "Train with env.max_episode_steps=1000, or another limit."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong (error) or worth knowing (warning), and what to do about it."""
+    """A mistake (error) or something worth knowing (warning), and what to do about it."""
 
     severity: Literal["error", "warning"]
     message: str
@@ -55,14 +55,14 @@ class Finding:
 
 
 class _Broken(Exception):
-    """The env cannot be used further; the reason is among the findings."""
+    """The env cannot be used any further. The findings say why."""
 
 
 def check_env(config: EnvConfig, episodes: int = 3, max_steps: int = 1000) -> list[Finding]:
-    """Play a few episodes with random actions and report what is wrong. ``max_steps`` bounds each episode."""
+    """Play a few episodes with random actions, of at most ``max_steps`` steps, and return all findings."""
     checker = _Checker(config, episodes, max_steps)
     try:
-        with progress(f"trying {config.id}"):
+        with progress(f"checking {config.id}"):
             checker.run()
     except _Broken:
         pass
@@ -75,8 +75,9 @@ class _Checker:
     def __init__(self, config: EnvConfig, episodes: int, max_steps: int) -> None:
         self.config, self.episodes, self.max_steps = config, episodes, max_steps
         self.findings: list[Finding] = []
-        self._told: set[str] = set()
-        self._seen_info: set[str] = set()
+        self._topics: set[str] = set()
+        """Topics of the findings."""
+        self._info_keys: set[str] = set()
         self._has_truncated = False
         self._envs: list[gym.Env[Any, Any]] = []
 
@@ -95,10 +96,10 @@ class _Checker:
         for env in self._envs:
             env.close()
 
-    def tell(self, topic: str, severity: Literal["error", "warning"], message: str, fix: str) -> None:
-        """Note a finding, once per topic."""
-        if topic not in self._told:
-            self._told.add(topic)
+    def report(self, topic: str, severity: Literal["error", "warning"], message: str, fix: str) -> None:
+        """Add a finding, at most one per topic."""
+        if topic not in self._topics:
+            self._topics.add(topic)
             self.findings.append(Finding(severity, message, fix))
 
     def _make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
@@ -110,10 +111,10 @@ class _Checker:
         try:
             return read_specs(self.env, max_episode_steps_of(self.env))
         except ConfigError as error:
-            self.tell("spaces", "error", error.message, error.fix)
+            self.report("spaces", "error", error.message, error.fix)
         except AttributeError as error:
             fix = "Set self.observation_space and self.action_space in __init__."
-            self.tell("spaces", "error", f"The env lacks a space: {error}.", fix)
+            self.report("spaces", "error", f"The env has no observation or action space: {error}.", fix)
         raise _Broken
 
     def _check_action_bounds(self) -> None:
@@ -121,11 +122,13 @@ class _Checker:
         if not isinstance(space, gym.spaces.Box):
             return
         if not self.specs.action.is_scaled:
-            fix = "Give finite bounds, best -1 and 1, and scale inside the env."
-            self.tell("bounds", "warning", "The action space has no finite bounds.", fix)
+            fix = "Set finite bounds, best -1 and 1, and scale actions inside the env."
+            self.report("bounds", "warning", "The action space has no finite bounds.", fix)
         elif not np.allclose(space.low, -space.high):
-            fix = "Nothing to do if that is meant: an agent's -1, 0 and 1 become the lowest, middle and highest value."
-            self.tell("bounds", "warning", "The action bounds are not symmetric around 0.", fix)
+            fix = (
+                "If that is intended, do nothing: -1, 0 and 1 of the agent map to the lowest, middle and highest value."
+            )
+            self.report("bounds", "warning", "The action bounds are not symmetric around 0.", fix)
 
     def _actions(self, seed: int) -> Iterator[Any]:
         spec, rng = self.specs.action, make_generator("check", seed)
@@ -134,59 +137,59 @@ class _Checker:
             yield to_env(as_action_list(spec, spec.sample(rng, 1))[0])
 
     def _play(self, episode: int) -> None:
-        """One episode with every check that looks at single rows."""
+        """Play one episode and check every row."""
         last = observation = self.reset(self.env, episode)
         for step, action in zip(range(1, self.max_steps + 1), self._actions(episode), strict=False):
             copies = self._leaves(last)
             observation, ended = self.step(self.env, action, step)[:2]
             if any(not _same(copies[key], leaf) for key, leaf in self._leaves(last).items()):
                 fix = "Return a copy of the array: observation.copy()."
-                message = f"The observation of step {step - 1} changed while step {step} was made."
-                self.tell("aliasing", "warning", message, fix)
+                message = f"Step {step} changed the observation that step {step - 1} had returned."
+                self.report("aliasing", "warning", message, fix)
             last = observation
             if ended:
                 return
         if self.specs.max_episode_steps is None:
-            self.tell(
+            self.report(
                 "limit",
                 "warning",
-                f"An episode did not end in {counted(self.max_steps, 'step')}; it has no limit.",
-                _LIMIT,
+                f"An episode did not end within {counted(self.max_steps, 'step')}, and the env has no time limit.",
+                _SET_LIMIT,
             )
 
     def _check_limit(self) -> None:
         if self.specs.max_episode_steps is None and not self._has_truncated:
-            message = "The env has no time limit; a policy that stands still may play an episode for ever."
-            self.tell("limit", "warning", message, _LIMIT)
+            message = "The env has no time limit, so an episode may never end."
+            self.report("limit", "warning", message, _SET_LIMIT)
 
     def reset(self, env: gym.Env[Any, Any], seed: int) -> Any:
-        """Reset with every check of what comes back."""
-        with self._telling():
+        """Reset the env and check what it returns."""
+        with self._reporting_errors():
             result = self._call("reset", env, lambda: env.reset(seed=derive_seed("check", seed)))
             observation, info = check_reset(result)
             self._check_observation(env, observation, "at reset")
-        self._seen_info |= set(info)
+        self._info_keys |= set(info)
         return observation
 
     def step(self, env: gym.Env[Any, Any], action: Any, step: int) -> tuple[Any, bool, float]:
-        """Step with every check of what comes back: observation, whether the episode ended, reward."""
-        with self._telling():
+        """Step the env and check what it returns. Returns the observation, whether the episode ended, the reward."""
+        with self._reporting_errors():
             result = self._call("step", env, lambda: env.step(action), action)
             observation, reward, terminated, truncated, info = check_step(result)
             self._check_observation(env, observation, f"at step {step}")
             number = self._read_reward(reward, f"at step {step}")
         self._check_flags(terminated, truncated)
-        self._seen_info |= set(info)
+        self._info_keys |= set(info)
         self._has_truncated |= bool(truncated)
         return observation, bool(terminated or truncated), number
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Note the mistake that makes an env unusable."""
+    def _reporting_errors(self) -> Iterator[None]:
+        """Report an EnvError and stop the checks."""
         try:
             yield
         except EnvError as error:
-            self.tell(error.topic, "error", error.message, error.fix)
+            self.report(error.topic, "error", error.message, error.fix)
             raise _Broken from error
 
     def _call(self, name: str, env: gym.Env[Any, Any], call: Callable[[], Any], action: Any = None) -> Any:
@@ -197,23 +200,23 @@ class _Checker:
             raise found or explain_exception(name, error) from error
 
     def _read_reward(self, reward: Any, when: str) -> float:
-        """The reward; one that is NaN is told, and the rest can still be looked at."""
+        """The reward. An infinite or NaN reward is reported without stopping the checks."""
         try:
             return check_reward(reward, when)
         except EnvError as error:
             if error.topic != "reward_finite":
                 raise
-            self.tell(error.topic, "error", error.message, error.fix)
+            self.report(error.topic, "error", error.message, error.fix)
             return float(reward)
 
     def _check_observation(self, env: gym.Env[Any, Any], observation: Any, when: str) -> None:
         for name, space, value in leaves_of("the observation", env.observation_space, observation, when):
             self._check_leaf(name, space, value, when)
-        is_told = bool(self._told & {"type", "dtype", "finite", "outside"})
-        if not is_told and not env.observation_space.contains(observation):
+        is_reported = bool(self._topics & {"type", "dtype", "finite", "outside"})
+        if not is_reported and not env.observation_space.contains(observation):
             message = f"The observation {when} is not in its space {env.observation_space}."
-            fix = "Make observation_space and what reset() and step() return agree."
-            self.tell("outside", "error", message, fix)
+            fix = "Correct observation_space, or what reset() and step() return."
+            self.report("outside", "error", message, fix)
 
     def _check_leaf(self, name: str, space: gym.Space[Any], value: Any, when: str) -> None:
         if not isinstance(space, gym.spaces.Box):
@@ -222,47 +225,47 @@ class _Checker:
         array = np.asarray(value)
         if not isinstance(value, np.ndarray):
             message = f"{name} is a {type(value).__name__} {when} instead of a numpy array."
-            self.tell("type", "error", capital(message), f"Return np.array(..., np.{space.dtype}).")
+            self.report("type", "error", capital(message), f"Return np.array(..., np.{space.dtype}).")
         elif array.dtype != space.dtype:
-            message = f"{name} is {array.dtype} {when}; its space says {space.dtype}."
-            fix = f"Return it .astype(np.{space.dtype}), or change the space."
-            self.tell("dtype", "error", capital(message), fix)
+            message = f"{name} is {array.dtype} {when}; its space has {space.dtype}."
+            fix = f"Return observation.astype(np.{space.dtype}), or change the space."
+            self.report("dtype", "error", capital(message), fix)
         if not np.isfinite(array).all():
             fix = "Look for a division by zero or an unset value in the env."
-            self.tell("finite", "error", f"{capital(name)} holds NaN or infinity {when}.", fix)
+            self.report("finite", "error", f"{capital(name)} contains NaN or infinity {when}.", fix)
         elif (array < space.low).any() or (array > space.high).any():
             message = f"{name} leaves its bounds {when}: from {array.min():.4g} to {array.max():.4g}."
-            self.tell("outside", "error", capital(message), "Widen the space's low and high, or clip.")
+            self.report("outside", "error", capital(message), "Widen the space's low and high, or clip.")
         elif array.dtype != np.uint8 and np.abs(array).max(initial=0) > _LARGE:
-            message = f"{name} holds large numbers (up to {np.abs(array).max():.4g}), which networks learn badly from."
-            self.tell(
+            message = f"{name} contains large numbers (up to {np.abs(array).max():.4g}), which slow down learning."
+            self.report(
                 "large", "warning", capital(message), "Scale it in the env, or set normaliser.observation=rolling."
             )
 
     def _check_flags(self, *flags: Any) -> None:
         if not all(isinstance(flag, (bool, np.bool_)) for flag in flags):
             shown = ", ".join(type(flag).__name__ for flag in flags)
-            fix = "Return them as bool."
-            self.tell("flags", "warning", f"terminated and truncated are {shown} instead of bool.", fix)
+            fix = "Return bool(terminated) and bool(truncated)."
+            self.report("flags", "warning", f"terminated and truncated are {shown} instead of bool.", fix)
 
     def _check_log_keys(self) -> None:
         for key in self.config.log_keys:
-            if key not in self._seen_info:
-                message = f"No info held '{key}', which env.log_keys asks for; it will be recorded as 0."
-                self.tell(f"log {key}", "warning", message, nearest(key, self._seen_info))
+            if key not in self._info_keys:
+                message = f"env.log_keys lists '{key}', but no info contained it: it will be logged as 0."
+                self.report(f"log {key}", "warning", message, nearest(key, self._info_keys))
 
     def _check_reproducible(self) -> None:
-        """Episodes of fresh envs against each other, then against the env that has played already."""
+        """Compare episodes of two new envs, then with the env that has played before."""
         for seed in range(self.episodes, self.episodes + 3):
             first, second, used = (self._trace(env, seed) for env in (self._make(), self._make(), self.env))
             if first != second:
-                message = f"The same seed and actions give another episode {_where(first, second)}."
-                fix = "Draw every random number from self.np_random, which super().reset(seed=seed) sets."
-                self.tell("seed", "error", f"{message} Runs cannot be repeated or resumed exactly.", fix)
+                message = f"With the same seed and actions, episodes differ {_where(first, second)}."
+                fix = "Draw every random number from self.np_random, which super().reset(seed=seed) seeds."
+                self.report("seed", "error", f"{message} Runs cannot be repeated or resumed exactly.", fix)
             elif first != used:
-                message = f"Episodes depend on earlier ones: a used env differs {_where(first, used)}."
-                fix = "Let reset() set everything that step() changes. Until then a resumed run is not exact."
-                self.tell("seed", "error", message, fix)
+                message = f"Episodes depend on earlier episodes: a used env differs {_where(first, used)}."
+                fix = "Set everything that step() changes in reset(). Until then, resumed runs are not exact."
+                self.report("seed", "error", message, fix)
 
     def _trace(self, env: gym.Env[Any, Any], seed: int) -> list[str]:
         """One digest for each row of an episode."""
@@ -285,18 +288,18 @@ class _Checker:
     def _check_rendering(self) -> None:
         fix = "Add 'rgb_array' to metadata['render_modes'] and let render() return a uint8 image (H, W, 3)."
         if "rgb_array" not in (self.env.metadata or {}).get("render_modes", []):
-            self.tell("render", "warning", "The env cannot be rendered to pictures.", fix)
+            self.report("render", "warning", "The env cannot render images.", fix)
             return
         try:
             env = self._make("rgb_array")
             env.reset(seed=0)
-            picture = np.asarray(env.render())
+            image = np.asarray(env.render())
         except Exception as error:
-            self.tell("render", "warning", f"render() raised {type(error).__name__}: {error}", fix)
+            self.report("render", "warning", f"render() raised {type(error).__name__}: {error}", fix)
             return
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
-            message = f"render() returns {picture.dtype} of shape {picture.shape} instead of a picture."
-            self.tell("render", "warning", message, fix)
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 3:
+            message = f"render() returns {image.dtype} of shape {image.shape} instead of an image."
+            self.report("render", "warning", message, fix)
 
 
 def _same(left: Array, right: Array) -> bool:

@@ -1,4 +1,4 @@
-"""What an environment is and how many copies of it run."""
+"""Config of the environment."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ VectorKind = Literal["auto", "sync", "process", "native"]
 
 
 class EnvDescription(Config):
-    """What the numbers mean, for people: shown by ``reverie envs list`` and in reports."""
+    """Description of the task, for ``reverie envs list`` and reports."""
 
     summary: str = ""
-    """What the task is, in a sentence."""
+    """The task in one sentence."""
     observation: str = ""
-    """What the observation holds."""
+    """Content of the observation."""
     actions: str = ""
-    """What the actions do."""
+    """Meaning of the actions."""
     reward: str = ""
     """What is rewarded."""
     solved_at: float | None = None
-    """Mean evaluation return from which the task counts as solved."""
+    """Mean evaluation return at which the task counts as solved."""
 
 
 class EnvConfig(Config):
     """The environment of a run."""
 
     id: str
-    """A Gymnasium id, or the dotted path of an env class of your own."""
+    """A Gymnasium id, or the dotted path of your own env class."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Arguments for the env's constructor."""
+    """Arguments of the env's constructor."""
     num_envs: int = Field(1, ge=1)
-    """How many copies run side by side."""
+    """Number of copies that run in parallel."""
     vector: VectorKind = "auto"
-    """How the copies run: in this process, in worker processes, or as the env's own vector class. ``auto``
-    times one env and chooses sync or process, which give the same bits; native gives others: ask for it."""
+    """How the copies run. sync: in this process. process: in worker processes. native: the env's own vector class,
+    whose episodes differ. auto: times one env and chooses sync or process, whose rows are identical."""
     workers: int = Field(0, ge=0)
-    """Worker processes for vector: process; 0 means one per core, at most one per env."""
+    """Number of worker processes for vector: process. 0: one per core, at most one per env."""
     max_crashes: int = Field(20, ge=0)
-    """How often worker processes may crash and be started again before the run stops. The same exception of an
-    env twice in a row stops it in any case."""
+    """How often worker processes may crash and be restarted before the run stops. If an env raises the same exception
+    twice in a row, the run stops at once."""
     wrappers: tuple[Annotated[ComponentConfig, Component("wrapper")], ...] = ()
     """Wrappers around each env, innermost first."""
     max_episode_steps: int | None = Field(None, ge=1)
-    """Cut episodes after this many steps; empty keeps the env's own limit."""
+    """Truncate episodes after this many steps. Empty: the env's own limit."""
     replay_steps: int = Field(100_000, ge=1)
-    """Longest episode, in steps, that checkpoints keep: restoring an env repeats its actions. A resume inside a longer
-    one cuts it and begins a new episode, unless the simulator's own state can be saved."""
+    """Longest episode, in steps, that a checkpoint can restore: a resume replays its actions. A resume inside a longer
+    episode truncates it and starts a new one, unless the simulator's state can be saved."""
     log_keys: tuple[str, ...] = ()
-    """Entries of the env's info to record as log/<key> (success, regret)."""
+    """Entries of the env's info that are logged as log/<key>, such as success or regret."""
     spec: EnvDescription = EnvDescription()
-    """What observation, actions and reward mean."""
+    """Description of the task, for people."""

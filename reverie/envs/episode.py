@@ -1,15 +1,14 @@
-"""One env as a stream of rows: seeds, automatic resets, action scaling, and a snapshot that is a replay.
+"""One env as a stream of rows: seeds, automatic resets, action scaling, and snapshots by replay.
 
-Each episode resets with a seed of its own, made from the run's seed, so an episode can be had again from its
-number and the actions since its reset. That is the whole snapshot: deep copies and pickles of environments
-fail or are silently wrong for MuJoCo, Atari and Box2D. Where a simulator's own state call was found exact, a
-long episode starts its replay from the last such state instead of the reset. An episode that cannot be restored
-(the env does not follow from its seed, was changed, or the episode is longer than ``longest_replay``) is cut by a
-final row with the last observation, and a new one begins. Automatic resets live here too
-(Gymnasium's NEXT_STEP: the call after a final row ignores the action and returns the first row of the next
-episode), because a reset that waits somewhere else could not be restored.
+Each episode resets with its own seed, derived from the run's seed, so its number and its actions are enough to
+reproduce it. They are the snapshot: deep copies and pickles of envs fail or are silently wrong for MuJoCo, Atari and
+Box2D. If saving the simulator's state was found to be exact, a long episode is replayed from the last saved state. An
+episode that cannot be restored (its seed does not decide it, the env has changed, or it is longer than
+``longest_replay``) is truncated: a final row repeats the last observation, and a new episode starts. Automatic resets
+happen here too, because a reset that is due must be part of the snapshot. As in Gymnasium's NEXT_STEP mode, the call
+after a final row ignores the action and returns the first row of the next episode.
 
-Rows are written into arrays that the caller owns, at the place of this env: no row is built and copied twice.
+Rows are written directly into the caller's arrays, at the index of this env.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Episode:
-    """The stream of episodes of one env out of ``stride``; ``number`` is -1 before the first reset."""
+    """The episodes of one env of a vector of ``stride`` envs. ``number`` is -1 before the first reset."""
 
     def __init__(
         self,
@@ -57,13 +56,14 @@ class Episode:
     ) -> None:
         self.env = env
         self.number = -1
-        self.pending = True  # a first call to step resets, too
+        self.pending = True
+        """Whether the next step resets."""
         self.is_lost = False
-        """Whether the episode cannot go on, because its saved state could not be restored: the next row cuts it."""
-        self._last_seen: Row = {}
-        self._is_logged = True
+        """Whether the episode could not be restored: the next row truncates it."""
+        self._last_observation: Row = {}
+        self._is_replayable = True
         self._action_spec = specs.action
-        self._actions: list[Any] = []  # since the reset, or since the simulator's state in _base
+        self._actions: list[Any] = []  # since the reset, or since the simulator state in _base
         self._base: Row = {}
         self._accelerator = accelerator
         self._longest_replay = longest_replay if accelerator is None else min(accelerator.every, longest_replay)
@@ -74,53 +74,53 @@ class Episode:
         self._is_plain = env.observation_space.shape == self._shapes.get("obs")
         self._is_plain &= isinstance(env.observation_space, gym.spaces.Box)
 
-    def reset(self, rows: Row, place: int) -> None:
+    def reset(self, rows: Row, index: int) -> None:
         """Start the next episode and write its first row."""
         self.number += 1
-        self._actions, self._base, self._is_logged, self.is_lost = [], {}, True, False
+        self._actions, self._base, self._is_replayable, self.is_lost = [], {}, True, False
         seed = derive_seed(self._seed, self._stream, self._index + self.number * self._stride)
         result: Any = None
         try:
             result = self.env.reset(seed=seed)
             observation, info = check_reset(result)
-            self._write(rows, place, observation, info)
+            self._write(rows, index, observation, info)
         except Exception as error:
             raise self._explain("reset", result, error) from error
         self.pending = False
-        rows["reward"][place] = 0
-        rows["is_first"][place] = True
-        rows["terminated"][place] = rows["truncated"][place] = False
+        rows["reward"][index] = 0
+        rows["is_first"][index] = True
+        rows["terminated"][index] = rows["truncated"][index] = False
 
-    def step(self, action: Any, rows: Row, place: int) -> None:
-        """Do the agent's action, or reset if the last row was final; write the row that arrives."""
+    def step(self, action: Any, rows: Row, index: int) -> None:
+        """Step the env, or reset it if the last row was final, and write the arriving row."""
         if self.pending:
-            (self._cut if self.is_lost else self.reset)(rows, place)
+            (self._truncate if self.is_lost else self.reset)(rows, index)
             return
         if isinstance(action, np.ndarray):
-            action = action.copy()  # the caller may write the next action into the same memory
+            action = action.copy()  # the caller may reuse the array
         if len(self._actions) >= self._longest_replay:
-            self._shorten_log()
+            self._restart_log()
         self._actions.append(action)
         result: Any = None
         try:
             result = self.env.step(self._to_env(action))
             observation, reward, terminated, truncated, info = result
-            self._write(rows, place, observation, info)
-            rows["reward"][place] = reward if _is_plain_number(reward) else check_reward(reward, self._moment())
+            self._write(rows, index, observation, info)
+            rows["reward"][index] = reward if _is_plain_number(reward) else check_reward(reward, self._moment())
             self.pending = bool(terminated or truncated)
-            rows["terminated"][place] = terminated
-            rows["truncated"][place] = truncated
+            rows["terminated"][index] = terminated
+            rows["truncated"][index] = truncated
         except Exception as error:
             raise self._explain("step", result, error, action) from error
-        rows["is_first"][place] = False
+        rows["is_first"][index] = False
 
     def _explain(self, name: str, result: Any, error: Exception, action: Any = None) -> EnvError:
-        """Say what the env did wrong: it raised, or what it returned could not be written."""
+        """The mistake of the env: it raised, or what it returned could not be written."""
         if isinstance(error, EnvError):
             return error
         if result is None:
             found = None
-            if is_from_wrapper(error):  # a wrapper choked on what the env inside returned
+            if is_from_wrapper(error):  # perhaps because of what the env inside returned
                 found = find_mistake(self.env, None if action is None else self._to_env(action))
             return found or explain_exception(name, error)
         try:
@@ -128,99 +128,100 @@ class Episode:
             check_form(self.env.observation_space, observation, self._moment())
         except EnvError as found:
             return found
-        text = f"What {name}() returned {self._moment()} cannot be used: {type(error).__name__}: {error}"
-        return EnvError(text, "`reverie envs check <env>` looks for the usual mistakes.", "unusable")
+        text = f"The result of {name}() {self._moment()} cannot be used: {type(error).__name__}: {error}"
+        return EnvError(text, "`reverie envs check <env>` looks for common mistakes.", "unusable")
 
     def _moment(self) -> str:
         if self._base:
             return "late in an episode"
         return f"at step {len(self._actions)}" if self._actions else "at reset"
 
-    def _shorten_log(self) -> None:
-        """Replay from here on, or not at all where the simulator's state cannot be saved.
+    def _restart_log(self) -> None:
+        """Save the simulator's state and log actions from here on. If it cannot be saved, stop logging.
 
-        Only before a step, so that a replay always ends with the row that arrived last.
+        Only called before a step, so that a replay always ends with the newest row.
         """
         if self._accelerator is not None and self._accelerator.every < math.inf:
             self._base = self._accelerator.save()
         else:
-            self._is_logged = False
+            self._is_replayable = False
         self._actions = []
 
-    def lose(self, rows: Row, place: int) -> None:
-        """Give up the episode: the next row repeats the observation at ``place`` and cuts it, then a new one begins."""
-        self._last_seen = {key: rows[key][place].copy() for key in self._shapes}
+    def abandon(self, rows: Row, index: int) -> None:
+        """Give up the episode: the next row truncates it with the observation in ``rows``, then a new one starts."""
+        self._last_observation = {key: rows[key][index].copy() for key in self._shapes}
         self._actions, self._base = [], {}
         self.is_lost = self.pending = True
 
-    def _cut(self, rows: Row, place: int) -> None:
-        for key, values in self._last_seen.items():
-            rows[key][place] = values
+    def _truncate(self, rows: Row, index: int) -> None:
+        for key, values in self._last_observation.items():
+            rows[key][index] = values
         for key in (*(row_key for row_key, _ in self._log_keys), "reward", "is_first", "terminated"):
-            rows[key][place] = 0
-        rows["truncated"][place] = True
+            rows[key][index] = 0
+        rows["truncated"][index] = True
         self.is_lost = False
 
-    def _write(self, rows: Row, place: int, observation: Any, info: dict[str, Any]) -> None:
+    def _write(self, rows: Row, index: int, observation: Any, info: dict[str, Any]) -> None:
         if self._is_plain:
-            if getattr(observation, "shape", None) != self._shapes["obs"]:  # numpy would stretch it
+            if getattr(observation, "shape", None) != self._shapes["obs"]:  # numpy would broadcast it
                 check_form(self.env.observation_space, observation, self._moment())
-            rows["obs"][place] = observation
+            rows["obs"][index] = observation
         else:
             for key, value in flatten_observation(self.env.observation_space, observation).items():
                 if value.shape != self._shapes[key]:
                     check_form(self.env.observation_space, observation, self._moment())
-                rows[key][place] = value
+                rows[key][index] = value
         for row_key, key in self._log_keys:
-            rows[row_key][place] = info.get(key, 0)
+            rows[row_key][index] = info.get(key, 0)
 
     def render(self) -> Any:
         return self.env.render()
 
     def state(self) -> State:
-        """Number, flag and the actions since reset; none when a reset is due, which makes them void.
+        """The episode's number, whether a reset is due, and the actions since the reset.
 
         In a long episode with an accelerator: the simulator's state as ``snapshot`` and the actions since. An episode
-        that is too long to be replayed is saved as ``lost``: it will be cut.
+        that is too long to be replayed is saved as ``lost``: a resume truncates it.
         """
         spec = self._action_spec
-        is_lost = self.is_lost or not (self._is_logged or self.pending)
-        done = [] if self.pending or is_lost else self._actions
-        actions = np.array(done, dtype=spec.dtype).reshape(len(done), *spec.shape)
+        is_lost = self.is_lost or not (self._is_replayable or self.pending)
+        logged = [] if self.pending or is_lost else self._actions
+        actions = np.array(logged, dtype=spec.dtype).reshape(len(logged), *spec.shape)
         state = {"episode": self.number, "pending": self.pending and not is_lost, "actions": actions}
         if is_lost:
             return {**state, "lost": True}
         return {**state, "snapshot": self._base} if self._base and not self.pending else state
 
-    def load_state(self, state: State, rows: Row, place: int) -> None:
-        """Restore by replay; unless a reset is due, ``place`` then holds the row that arrived last.
+    def load_state(self, state: State, rows: Row, index: int) -> None:
+        """Restore by replay. Unless a reset is due, writes the newest row of the saved episode into ``rows``.
 
-        An episode that does not repeat (its seed does not decide it, or the env was changed) is lost.
+        An episode whose replay ends early or fails is lost.
         """
         self.number, self.pending = int(state["episode"]), bool(state["pending"])
-        self._actions, self._base, self._is_logged, self.is_lost = [], {}, True, False
-        if not self.pending and (state.get("lost") or not self._replay(state, rows, place)):
-            self.lose(rows, place)
+        self._actions, self._base, self._is_replayable, self.is_lost = [], {}, True, False
+        if not self.pending and (state.get("lost") or not self._replay(state, rows, index)):
+            self.abandon(rows, index)
 
-    def _replay(self, state: State, rows: Row, place: int) -> bool:
-        """Whether the saved episode could be played up to the moment of saving."""
+    def _replay(self, state: State, rows: Row, index: int) -> bool:
+        """Replay a saved episode. Returns whether it reached the saved step."""
         self.number -= 1
         try:
-            self.reset(rows, place)
+            self.reset(rows, index)
             if "snapshot" in state:
                 self._load_base(state["snapshot"])
             for action in as_action_list(self._action_spec, state["actions"]):
                 if self.pending:
                     return False
-                self.step(action, rows, place)
-        except EnvError:  # actions that were fine in the saved episode need not be in this one
+                self.step(action, rows, index)
+        except EnvError:  # in a different episode, the saved actions may be invalid
             return False
         return not self.pending
 
     def _load_base(self, arrays: Row) -> None:
         if self._accelerator is None:
             raise RunError(
-                f"The saved episode {self.number} of env {self._index} holds a simulator's state that this env lacks.",
+                f"The checkpoint has a simulator state for episode {self.number} of env {self._index}, but this env "
+                "cannot load one.",
                 "Use the env and the wrappers that the run was saved with.",
             )
         self._accelerator.load(arrays)
@@ -228,17 +229,17 @@ class Episode:
 
 
 def _is_plain_number(reward: Any) -> bool:
-    """The quick answer for almost all rewards; others are looked at closely."""
+    """Fast path for nearly all rewards; ``check_reward`` examines the others."""
     return isinstance(reward, (float, int, np.floating)) and math.isfinite(reward)
 
 
 def as_action_list(spec: ActionSpec, actions: Array) -> list[Any]:
-    """One action per entry, as Python ints where that is what an env takes: faster than numpy scalars."""
+    """A list with one action per env. Discrete actions become Python ints, which are faster than numpy scalars."""
     return np.asarray(actions).tolist() if spec.kind == "discrete" else list(np.asarray(actions, spec.dtype))
 
 
 def make_action_map(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Any], Any]:
-    """How an action of the agent becomes one of the env's space."""
+    """A function from actions of the agent to actions of the env."""
     if spec.parts:
         return _map_parts(spec, space)
     if isinstance(space, gym.spaces.Discrete):
@@ -257,9 +258,9 @@ def make_action_map(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Any], 
 
 
 def _map_parts(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Array], Any]:
-    """A vector of parts side by side onto a Dict or Tuple space, whose leaves come in the order of the parts."""
+    """From a vector of concatenated parts to a Dict or Tuple space, whose leaves have the order of the parts."""
     ends = np.cumsum([part.width for part in spec.parts]).tolist()
-    places = iter([(part, slice(end - part.width, end)) for part, end in zip(spec.parts, ends, strict=True)])
+    slices = iter([(part, slice(end - part.width, end)) for part, end in zip(spec.parts, ends, strict=True)])
 
     def make(space: gym.Space[Any]) -> Callable[[Array], Any]:
         if isinstance(space, gym.spaces.Dict):
@@ -268,28 +269,28 @@ def _map_parts(spec: ActionSpec, space: gym.Space[Any]) -> Callable[[Array], Any
         if isinstance(space, gym.spaces.Tuple):
             ordered = [make(sub) for sub in space.spaces]
             return lambda action: tuple(to_env(action) for to_env in ordered)
-        part, place = next(places)
+        part, own = next(slices)
         to_leaf = make_action_map(part, space)
-        return lambda action: to_leaf(action[place].reshape(part.shape).astype(part.dtype))
+        return lambda action: to_leaf(action[own].reshape(part.shape).astype(part.dtype))
 
     return make(space)
 
 
 def _scale_to(space: gym.spaces.Box) -> Callable[[Array], Array]:
-    """[-1, 1] onto the bounds, in float64 so that the ends are met exactly; what lies beyond is clipped."""
+    """Scale [-1, 1] to the bounds and clip. In float64, so that -1 and 1 become exactly the bounds."""
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    middle, reach = (low + high) / 2, (high - low) / 2
-    is_whole = np.issubdtype(space.dtype, np.integer)
+    middle, half_range = (low + high) / 2, (high - low) / 2
+    is_integer = np.issubdtype(space.dtype, np.integer)
 
     def scale(action: Array) -> Array:
-        scaled = np.minimum(np.maximum(middle + reach * action, low), high)
-        return (np.rint(scaled) if is_whole else scaled).astype(space.dtype)
+        scaled = np.minimum(np.maximum(middle + half_range * action, low), high)
+        return (np.rint(scaled) if is_integer else scaled).astype(space.dtype)
 
     return scale
 
 
 def _clip_to(space: gym.spaces.Box) -> Callable[[Array], Array]:
-    """Actions as they are, clipped where the space has a bound; sides without one let everything through."""
+    """Clip actions to the bounds that are finite."""
     if not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
         return lambda action: action.astype(space.dtype)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)

@@ -1,7 +1,7 @@
-"""The mistakes of environments, in words: the one place that says what is wrong with what an env returns or raises.
+"""Explains what is wrong with what an env returns or raises.
 
-``reverie envs check`` collects them; training stops at the first one. Looking for them costs nothing while an env
-works: :class:`~reverie.envs.episode.Episode` asks only when a row could not be written.
+``reverie envs check`` collects these mistakes, training stops at the first one. The checks cost nothing while an env
+works: :class:`~reverie.envs.episode.Episode` runs them only when a row could not be written.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _WRAPPER_FILES = (
     str(Path(gym.__file__).parent / "wrappers"),
     str(Path(gym.__file__).parent / "core.py"),
 )
-"""Files whose frames stand between us and the code of an env."""
+"""Files of wrappers, whose stack frames precede those of the env."""
 
 
 class EnvError(TrainingError):
-    """An env broke Gymnasium's rules or raised. ``topic`` names the mistake, ``cause`` the exception and its line."""
+    """An env raised or violated Gymnasium's API. ``topic`` names the mistake, ``cause`` the exception and its line."""
 
     def __init__(self, message: str, fix: str, topic: str, cause: str = "") -> None:
         super().__init__(message, fix)
@@ -41,7 +41,7 @@ class EnvError(TrainingError):
 
 
 def explain_exception(name: str, error: Exception) -> EnvError:
-    """What ``reset`` or ``step`` raised, with the env's own traceback and the line to look at."""
+    """An error for an exception of ``reset`` or ``step``, with the env's own traceback and the line to correct."""
     if isinstance(error, EnvError):
         return error
     frames = _own_frames(error)
@@ -49,25 +49,25 @@ def explain_exception(name: str, error: Exception) -> EnvError:
     text = f"{name}() raised {type(error).__name__}: {error}"
     fix = f"Correct {name}() in {where.filename}, line {where.lineno}."
     if isinstance(error, TypeError) and name == "reset" and ("seed" in str(error) or "options" in str(error)):
-        return EnvError(text, "Let reset accept the keyword arguments seed and options.", "raised")
+        return EnvError(text, "Accept the keyword arguments seed and options in reset().", "raised")
     trace = "".join(traceback.format_list(frames)).rstrip()
     cause = f"{type(error).__name__} {where.filename}:{where.lineno}"
     return EnvError(f"{text}\n\n{trace}\n", fix, "raised", cause)
 
 
 def line_of(error: BaseException) -> str:
-    """The file and line of the user's code that an exception came from; empty if it passed none."""
+    """File and line of the user's code that raised an exception. Empty if no user code was involved."""
     where = _users_frame(traceback.extract_tb(error.__traceback__))
     return f"{where.filename}, line {where.lineno}" if _is_users(where) else ""
 
 
 def is_from_wrapper(error: Exception) -> bool:
-    """Whether a wrapper raised, which choked on what the env gave it."""
+    """Whether a wrapper raised, probably because of what the env returned."""
     return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(_WRAPPER_FILES)
 
 
 def _own_frames(error: Exception) -> list[traceback.FrameSummary]:
-    """The frames from the env's own code on."""
+    """The stack frames without the wrappers before the env's code."""
     frames = list(traceback.extract_tb(error.__traceback__))
     while len(frames) > 1 and frames[0].filename.startswith(_WRAPPER_FILES):
         frames.pop(0)
@@ -75,7 +75,7 @@ def _own_frames(error: Exception) -> list[traceback.FrameSummary]:
 
 
 def _users_frame(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary:
-    """The last frame outside of installed packages: a mistake in a call to numpy is the caller's."""
+    """The last frame outside of installed packages: if numpy raises, its caller made the mistake."""
     return next((frame for frame in reversed(frames) if _is_users(frame)), frames[-1])
 
 
@@ -85,38 +85,38 @@ def _is_users(frame: traceback.FrameSummary) -> bool:
 
 
 def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
-    """What ``reset`` returned, if it has the right form."""
+    """The observation and info that ``reset`` returned. Raises EnvError if it returned something else."""
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         return result
     raise EnvError(
         "reset() does not return two values, observation and info.",
-        "Return (observation, info), where info is a dict; Gym before 0.26 did not.", "reset",
+        "Return (observation, info), where info is a dict. Gym before 0.26 returned only the observation.", "reset",
     )  # fmt: skip
 
 
 def check_step(result: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """What ``step`` returned, if it has the right form."""
+    """The five values that ``step`` returned. Raises EnvError if it returned something else."""
     count = len(result) if isinstance(result, tuple) else 1
     if count != 5:
         fix = "Return (observation, reward, terminated, truncated, info)."
         if count == 4:
-            fix += " The old Gym API had one 'done': split it into the end of the task and a time limit."
+            fix += " The old Gym API had one 'done': split it into terminated (task over) and truncated (time limit)."
         raise EnvError(f"step() returns {counted(count, 'value')} instead of 5.", fix, "step")
     if not isinstance(result[4], dict):
         message = f"step() returns a {type(result[4]).__name__} as info, its fifth value."
-        raise EnvError(message, "Return a dict: (observation, reward, terminated, truncated, {}).", "step")
+        raise EnvError(message, "Return a dict as info: (observation, reward, terminated, truncated, {}).", "step")
     return result  # type: ignore[no-any-return]
 
 
 def check_reward(reward: Any, when: str = "") -> float:
-    """The reward as a float; text, arrays and NaN are refused."""
-    place = f" {when}" if when else ""
+    """The reward as a float. Raises EnvError if it is not a finite number."""
+    moment = f" {when}" if when else ""
     if not _is_number(reward):
-        raise EnvError(f"The reward{place} is {reward!r}, not a number.", "Return float(reward).", "reward")
+        raise EnvError(f"The reward{moment} is {reward!r}, not a number.", "Return float(reward).", "reward")
     number = float(reward)
     if not math.isfinite(number):
         fix = "Look for a division by zero in the reward."
-        raise EnvError(f"The reward{place} is {number}.", fix, "reward_finite")
+        raise EnvError(f"The reward{moment} is {number}.", fix, "reward_finite")
     return number
 
 
@@ -124,11 +124,11 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, (int, float, np.number, np.bool_)):
         return not isinstance(value, np.complexfloating)
     kind = getattr(getattr(value, "dtype", None), "kind", "")
-    return getattr(value, "shape", None) == () and kind in "biuf" and kind != ""  # an array of no axes
+    return getattr(value, "shape", None) == () and kind in "biuf" and kind != ""  # an array without axes
 
 
 def check_form(space: gym.Space[Any], observation: Any, when: str, name: str = "the observation") -> None:
-    """Refuse observations that lack a part of their space, or hold a part of another shape."""
+    """Raise EnvError if an observation lacks a leaf of its space, or a leaf has the wrong shape."""
     for path, leaf, value in leaves_of(name, space, observation, when):
         expected = leaf.shape or ()
         try:
@@ -137,12 +137,12 @@ def check_form(space: gym.Space[Any], observation: Any, when: str, name: str = "
             shape = None
         if shape != expected:
             shown = "no regular shape" if shape is None else f"shape {shape}"
-            message = f"{path} has {shown} {when}; its space says {expected}."
+            message = f"{path} has {shown} {when}; its space has {expected}."
             raise EnvError(capital(message), "Correct the space or the observation.", "shape")
 
 
 def leaves_of(name: str, space: gym.Space[Any], value: Any, when: str) -> Iterator[tuple[str, gym.Space[Any], Any]]:
-    """Each leaf's name and space with its value; a value that lacks a part of its space is refused."""
+    """Name, space and value of each leaf. Raises EnvError if a value does not have the structure of its space."""
     if isinstance(space, gym.spaces.Dict):
         if not isinstance(value, dict):
             message = f"{name} is a {type(value).__name__} {when}; its space is a Dict."
@@ -150,8 +150,9 @@ def leaves_of(name: str, space: gym.Space[Any], value: Any, when: str) -> Iterat
         for key, sub in space.spaces.items():
             if key not in value:
                 message = f"{name} lacks the key '{key}' {when}, which its space has."
-                found = ", ".join(f"'{own}'" for own in value) or "none"
-                raise EnvError(capital(message), f"It has {found}: add the key, or take it out.", "structure")
+                found = ", ".join(f"'{own}'" for own in value) or "no keys"
+                fix = f"It has {found}: add the key, or remove it from the space."
+                raise EnvError(capital(message), fix, "structure")
             yield from leaves_of(f"observation '{key}'", sub, value[key], when)
     elif isinstance(space, gym.spaces.Tuple):
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
@@ -165,9 +166,9 @@ def leaves_of(name: str, space: gym.Space[Any], value: Any, when: str) -> Iterat
 
 
 def find_mistake(env: gym.Env[Any, Any], action: Any = None) -> EnvError | None:
-    """The mistake of the env inside of all wrappers, found by trying it once more; None if it makes none.
+    """Reset and step the env without its wrappers once more. Returns its mistake, or None if it makes none.
 
-    Only for an env that is not needed any more: it begins another episode.
+    Starts a new episode, so only for an env that is no longer needed.
     """
     bare = env.unwrapped
     try:

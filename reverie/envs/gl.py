@@ -1,8 +1,8 @@
-"""Which GL backend MuJoCo and dm_control render with: the one place that decides it.
+"""Chooses the GL backend that MuJoCo and dm_control render with.
 
-On Linux, ``glfw`` needs a screen, ``egl`` a driver (hardware, or Mesa's software one) and ``osmesa`` nothing but its
+On Linux, ``glfw`` needs a screen, ``egl`` a driver (of the hardware, or Mesa's software driver) and ``osmesa`` only its
 library. :func:`choose_backend` tries them in this order and sets ``MUJOCO_GL``, which both packages read when they are
-imported. What the user has set stays. On other systems MuJoCo's own default is right.
+imported. A value set by the user is kept. On other systems MuJoCo's default works.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from reverie.core.errors import ConfigError
 
 VARIABLE = "MUJOCO_GL"
 DISABLED = "disable"
-"""Value of the variable with which dm_control can be imported, but not render."""
+"""Value with which dm_control can be imported but cannot render."""
 _OSMESA_RGBA = 0x1908
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One backend, how to find out whether it works here, and the Debian package that brings it."""
+    """A backend, the Debian package that contains it, and a test whether it works on this machine."""
 
     name: str
     debian_package: str
@@ -33,7 +33,7 @@ class Backend:
 
 
 def has_screen() -> bool:
-    """Whether the environment variables promise a screen."""
+    """Whether there is a screen, according to environment variables."""
     if os.environ.get("SDL_VIDEODRIVER") in ("dummy", "offscreen"):
         return False
     if sys.platform in ("win32", "darwin"):
@@ -54,7 +54,7 @@ def choose_backend() -> str | None:
 
 
 def require_backend() -> str:
-    """As :func:`choose_backend`, but no backend is an error that says what to install."""
+    """Like :func:`choose_backend`, but raises ConfigError if no backend works."""
     chosen = choose_backend()
     if chosen is None:
         raise ConfigError("MuJoCo cannot render here: no screen, and neither EGL nor OSMesa works.", INSTALL)
@@ -68,7 +68,7 @@ def require_backend() -> str:
 
 
 def _glfw_works() -> bool:
-    """Whether a connection to the screen can be opened; DISPLAY may name one that is gone."""
+    """Whether a connection to the screen can be opened. DISPLAY may be outdated."""
     if not has_screen() or importlib.util.find_spec("glfw") is None:
         return False
     if os.environ.get("WAYLAND_DISPLAY"):
@@ -84,7 +84,7 @@ def _glfw_works() -> bool:
 
 
 def _egl_works() -> bool:
-    """Whether EGL knows a device. The library alone is not enough: it comes without a driver."""
+    """Whether EGL has a device. The library alone is not enough: it may be installed without a driver."""
     egl = _load("libEGL.so.1")
     if egl is None:
         return False
@@ -98,7 +98,7 @@ def _egl_works() -> bool:
 
 
 def _osmesa_works() -> bool:
-    """Whether OSMesa gives a context."""
+    """Whether OSMesa can create a context."""
     osmesa = _load("libOSMesa.so.8") or _load("libOSMesa.so.6")
     if osmesa is None:
         return False

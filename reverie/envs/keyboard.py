@@ -1,4 +1,4 @@
-"""Keys for `reverie play`: those that the env's suite declares, digits for other envs, or the user's own."""
+"""Keys for `reverie play`: declared by the env's suite, digits for other envs, or given by the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARROWS = {"w": "up", "a": "left", "s": "down", "d": "right"}
 
 
 class Keyboard:
-    """Turns the keys that are held down into an action."""
+    """Maps the pressed keys to an action."""
 
     def __init__(self, keys: KeyMap, space: spaces.Space[Any]) -> None:
         self.keys = keys
@@ -27,7 +27,7 @@ class Keyboard:
         self._turn = count()
 
     def action(self, pressed: Set[str]) -> Any:
-        """The action for these keys, or None if the game should wait."""
+        """The action for these keys. None if the game waits for a key."""
         if isinstance(self._space, spaces.Box):
             return self._sum(pressed, self._space)
         held = [keys for keys in self.keys.actions if keys != NO_KEY and set(keys.split("+")) <= pressed]
@@ -45,7 +45,7 @@ class Keyboard:
 
 
 def choose_keys(env: gym.Env[Any, Any], env_id: str, given: str = "") -> KeyMap:
-    """The keys that were given, those of the env's suite, those of the env class (Atari), or digits."""
+    """The given keys, those of the env's suite, those of the env class (Atari), or digits, in this order."""
     space = env.action_space
     if given:
         return _parse_keys(given, space)
@@ -57,18 +57,18 @@ def choose_keys(env: gym.Env[Any, Any], env_id: str, given: str = "") -> KeyMap:
         return _own_keys(env.unwrapped.get_keys_to_action())
     if isinstance(space, spaces.Discrete) and space.n <= 10:
         return KeyMap({str(number): int(space.start) + number for number in range(int(space.n))})
-    message = f"No keys are known for {env_id}, whose actions are {space}."
+    message = f"{env_id} has no default keys. Its actions are {space}."
     raise ConfigError(message, "Choose keys: --keys a=0,d=1,none=2")
 
 
 def known_keys(is_continuous: bool) -> dict[str, KeyMap]:
-    """The keys that suites declare, by the start of env ids."""
+    """The keys that suites declare, by prefixes of env ids."""
     maps = [suite.continuous_keys if is_continuous else suite.keys for suite in SUITES]
     return {start: keys for declared in maps for start, keys in declared.items()}
 
 
 def _own_keys(keys: Mapping[Any, Any]) -> KeyMap:
-    """The keys that an env class has for ``gymnasium.utils.play``. For the letters w, a, s, d, arrow keys work too."""
+    """The keys that an env class declares for ``gymnasium.utils.play``. Arrow keys work as w, a, s and d."""
     actions: dict[str, Any] = {NO_KEY: 0}
     for held, action in keys.items():
         held = (held,) if isinstance(held, (str, int)) else held

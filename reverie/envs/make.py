@@ -1,4 +1,4 @@
-"""From a config to environments: one env, its specs, or a vector of them."""
+"""Makes envs from configs: a single env, its specs, or a vector of envs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
 
 
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
-    """One env with its time limit and wrappers, without Gymnasium's checks around every step."""
+    """One env with its time limit and wrappers, without Gymnasium's checks at every step."""
     wrappers = [(registry.load("wrapper", wrapper.kind), wrapper) for wrapper in config.wrappers]
     if any(isinstance(found, NeedsPixels) and found.needs_pixels for found, _ in wrappers):
         render_mode = "rgb_array"
@@ -49,7 +49,7 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
 
 
 def make_specs(config: EnvConfig) -> Specs:
-    """The specs of an env, read off a throw-away copy."""
+    """The specs of an env, read from a temporary copy."""
     env = make_env(config)
     try:
         return read_specs(env, max_episode_steps_of(env))
@@ -58,10 +58,10 @@ def make_specs(config: EnvConfig) -> Specs:
 
 
 def make_vector(config: EnvConfig, seed: int, stream: str = "collect", num_envs: int | None = None) -> Vector:
-    """``num_envs`` copies (as many as the config says, if not given), run the way ``config.vector`` says."""
+    """A vector of ``num_envs`` copies (default: ``config.num_envs``) of the kind ``config.vector``."""
     if config.vector == "auto":
         raise ConfigError(
-            "env.vector is still 'auto'; how the envs run is decided once, when a run is created.",
+            "env.vector=auto cannot be built: it is resolved when a run is created.",
             "Set env.vector to sync, process or native.",
         )
     vector: Vector = registry.load("vector", config.vector)(config, seed, stream, num_envs or config.num_envs)
@@ -69,7 +69,7 @@ def make_vector(config: EnvConfig, seed: int, stream: str = "collect", num_envs:
 
 
 def max_episode_steps_of(env: gym.Env[Any, Any]) -> int | None:
-    """After how many of the agent's steps an episode is cut at the latest, as far as wrappers tell."""
+    """The time limit of an env in actions of the agent. None if neither the env nor its wrappers declare one."""
     if not isinstance(env, gym.Wrapper):
         return env.spec.max_episode_steps if env.spec is not None else None
     inner = max_episode_steps_of(env.env)
@@ -81,13 +81,13 @@ def max_episode_steps_of(env: gym.Env[Any, Any]) -> int | None:
 
 
 def is_dotted(env_id: str) -> bool:
-    """Whether an env is named as ``my_module.MyEnv`` rather than by a Gymnasium id."""
+    """Whether this is the dotted path of a class (``my_module.MyEnv``) and not a Gymnasium id."""
     parts = env_id.split(".")
     return env_id not in gym.registry and len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
-    """Gymnasium's entry for an id; ``package:Id-v0`` imports the package that registers it first."""
+    """Gymnasium's registration of an id. For ``package:Id-v0``, the package is imported first to register it."""
     register_suites()
     module, _, name = env_id.rpartition(":")
     if module:
@@ -98,9 +98,9 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     if name not in gym.registry:
         if (error := explain_missing(name)) is not None:
             raise error
-        elsewhere = "An id of another package is written package:Id, once that is installed with pip: "
-        elsewhere += "minigrid:MiniGrid-Empty-5x5-v0."
-        fix = nearest(name, gym.registry) + ("" if module else f"\n{elsewhere}")
+        advice = "For an env of another package, install the package and write package:Id, "
+        advice += "such as minigrid:MiniGrid-Empty-5x5-v0."
+        fix = nearest(name, gym.registry) + ("" if module else f"\n{advice}")
         raise ConfigError(f"There is no environment called '{env_id}'.", fix)
     return gym.registry[name]
 
@@ -110,7 +110,7 @@ def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
         if is_dotted(config.id):
             return _make_own_class(config, kwargs)
         spec = copy.copy(find_spec(config.id))
-        spec.order_enforce = False  # a wrapper that only checks, on every step
+        spec.order_enforce = False  # a wrapper that only checks, at every step
         _prepare_suite(find_suite(spec.id), needs_frames=kwargs.get("render_mode") is not None)
         with _without_warnings_of_suites():
             limit = config.max_episode_steps
@@ -141,20 +141,20 @@ def _without_warnings_of_suites() -> Iterator[None]:
 
 
 def _cannot_make(config: EnvConfig, kwargs: dict[str, Any], error: Exception) -> ConfigError:
-    """What a constructor raised, where, and which arguments to give."""
+    """What a constructor raised and where, and which arguments to set."""
     text = str(error).partition(" was raised from the environment creator")[0]
-    place = line_of(error) or line_of(error.__cause__ or error)
+    line = line_of(error) or line_of(error.__cause__ or error)
     missing = re.search(r"missing \d+ required .*argument", text)
     if isinstance(error, TypeError) and missing:
         names = re.findall(r"'(\w+)'", text[missing.end() :])
         wanted = " ".join(f"env.kwargs.{name}=..." for name in names)
         return ConfigError(
-            f"The environment '{config.id}' cannot be made without {' and '.join(names)}.", f"Give {wanted}"
+            f"The environment '{config.id}' cannot be made without {' and '.join(names)}.", f"Set {wanted}"
         )
-    where = f" ({place})" if place else ""
+    where = f" ({line})" if line else ""
     return ConfigError(
         f"The environment '{config.id}' cannot be made: {type(error).__name__}: {text}{where}",
-        f"Its arguments were {kwargs}; set others with env.kwargs." if kwargs else "",
+        f"Its arguments were {kwargs}. Change them with env.kwargs." if kwargs else "",
     )
 
 
@@ -162,7 +162,7 @@ def _make_own_class(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, A
     registry.check_foreign("env", config.id)
     env: gym.Env[Any, Any] = registry.import_name(config.id, what="environment")(**kwargs)
     if not isinstance(env, gym.Env):
-        raise ConfigError(f"'{config.id}' is not a Gymnasium environment.", "Let the class inherit from gymnasium.Env.")
+        raise ConfigError(f"'{config.id}' is not a Gymnasium environment.", "Inherit from gymnasium.Env.")
     if config.max_episode_steps is not None:
         env = gym.wrappers.TimeLimit(env, config.max_episode_steps)
     return env
@@ -175,35 +175,34 @@ def _import_registering(module: str) -> None:
     except ImportError as error:
         raise ConfigError(
             f"Cannot import '{module}', which should register the environment: {error}",
-            f"Install the package that provides it, e.g. pip install {module.partition('.')[0]}",
+            f"Install its package, for example: pip install {module.partition('.')[0]}",
         ) from error
 
 
 def _missing_package(env_id: str, error: Exception) -> ConfigError:
-    """Which extra of ours would bring what an env lacks."""
     suite = suite_of_module(env_id) if is_dotted(env_id) else find_suite(find_spec(env_id).id)
-    fix = suite.install_hint if suite is not None else "Install the package that it needs."
+    fix = suite.install_hint if suite is not None else "Install the missing package."
     return ConfigError(f"The environment '{env_id}' cannot be made: {error}", fix)
 
 
 def resolve_vector(config: EnvConfig, env: gym.Env[Any, Any]) -> Literal["sync", "process", "native"]:
-    """Decide ``vector: auto`` by timing a few steps of ``env``, a throw-away one.
+    """Resolve ``vector: auto`` to sync or process, whose rows are identical, by timing a few steps of a temporary env.
 
-    Only between sync and process, which give the same bits. Workers pay off when the env time that they
-    save is at least twice what a round trip to them costs: about 0.1 ms and a bit more per worker.
+    Workers pay off if they save at least twice the time of a round trip to them, which is about 0.1 ms plus 0.04 ms per
+    worker.
     """
     if config.vector != "auto":
         return config.vector
     workers = num_workers(config, config.num_envs)
-    if workers == 1 or not _can_travel(config):
+    if workers == 1 or not _works_in_workers(config):
         return "sync"
     saved = _step_seconds(config, env) * (config.num_envs - math.ceil(config.num_envs / workers))
     return "process" if saved > 2 * (100e-6 + 40e-6 * workers) else "sync"
 
 
-def _can_travel(config: EnvConfig) -> bool:
-    """Whether a worker process could make this env: not if it is defined in the script that runs."""
-    from reverie.envs.worker import describe_env  # worker builds on this module
+def _works_in_workers(config: EnvConfig) -> bool:
+    """Whether a worker process can make this env. Not if it is defined in the script that runs."""
+    from reverie.envs.worker import describe_env  # worker.py imports this module
 
     try:
         describe_env(config)
@@ -213,14 +212,14 @@ def _can_travel(config: EnvConfig) -> bool:
 
 
 def num_workers(config: EnvConfig, num_envs: int) -> int:
-    """How many processes share the envs: one per core unless the config says, never more than envs."""
+    """Number of worker processes: ``config.workers`` or one per core, at most one per env."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(num_envs, config.workers or cores)
 
 
 def _step_seconds(config: EnvConfig, env: gym.Env[Any, Any]) -> float:
-    """Median time of one env step under random actions; ends after a third of a second at the latest."""
-    from reverie.envs.vector import allocate_rows, row_layout  # vector builds on this module
+    """Median time of an env step with random actions, measured for at most 0.3 seconds."""
+    from reverie.envs.vector import allocate_rows, row_layout  # vector.py imports this module
 
     specs = read_specs(env)
     rows = allocate_rows(row_layout(specs, config.log_keys), 1)

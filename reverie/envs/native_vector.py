@@ -1,7 +1,7 @@
-"""Envs that step many copies at once by themselves: Gymnasium's vector entry points.
+"""Vector classes of envs that step many copies at once (Gymnasium's vector entry points).
 
-They are fast but draw all resets from one generator, so episodes have no seeds of their own and rows differ
-from those of the other vectors. Only envs whose state is known here can be saved exactly; the others say so.
+They are fast, but one generator draws all resets, so episodes have no seeds of their own and rows differ from those of
+the other vectors. Only vector classes whose state a suite declares can be saved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NativeVector:
         self.num_envs = num_envs
         self.specs = make_specs(config)
         if self.specs.action.parts:
-            raise ConfigError("Native vectors do not take actions of several kinds.", "Set env.vector=sync.")
+            raise ConfigError("Native vectors do not support Dict or Tuple actions.", "Set env.vector=sync.")
         self.crashes = 0
         self._env = gym.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **config.kwargs)
         check_autoreset(self._env, config.id)
@@ -46,7 +46,7 @@ class NativeVector:
         self._to_env = make_action_map(self.specs.action, self._env.single_action_space)
 
     def reset(self) -> Row:
-        """Start an episode in every env; only the first call seeds, later ones draw on."""
+        """Start an episode in every env. Only the first call seeds the generator."""
         observation, _ = self._env.reset(seed=self._seed)
         self._seed = None
         nothing = np.zeros(self.num_envs, bool)
@@ -54,7 +54,7 @@ class NativeVector:
         return self._rows(observation, nothing, ~nothing, nothing, nothing)
 
     def step(self, action: Array, active: Array | None = None) -> Row:
-        """As in other vectors, but an env that rests is stepped with the others; only its row is blank."""
+        """As in other vectors, but inactive envs are stepped with the others and only their rows are blank."""
         is_first = self._pending
         observation, reward, terminated, truncated, _ = self._env.step(self._map_actions(action))
         rows = self._rows(observation, reward, is_first, terminated, truncated)
@@ -90,15 +90,15 @@ class NativeVector:
         if state["env"] is not None:
             self._pending = saver.pending(env)
 
-    def expect(self, now: Row) -> int:
-        """Nothing to compare: states are arrays here, and no episode is replayed."""
+    def check_restored(self, now: Row) -> int:
+        """No episode can differ: states are loaded, not replayed."""
         return 0
 
     def _vector_state(self) -> VectorState:
         found = find_vector_state(type(self._env.unwrapped))
         if found is None:
             name = type(self._env.unwrapped).__name__
-            raise RunError(f"The vector class {name} has no known way to save its episodes.", _USE_OTHERS)
+            raise RunError(f"The state of the vector class {name} cannot be saved.", _USE_OTHERS)
         return found
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class NativeVector:
 
 
 def check_native(config: EnvConfig) -> None:
-    """Refuse what an env's own vector class cannot do."""
+    """Raise ConfigError for settings that an env's own vector class does not support."""
     if is_dotted(config.id) or find_spec(config.id).vector_entry_point is None:
         raise ConfigError(f"'{config.id}' has no vector class of its own.", _USE_OTHERS)
     for name in ("wrappers", "log_keys", "max_episode_steps"):
@@ -115,7 +115,7 @@ def check_native(config: EnvConfig) -> None:
 
 
 def can_save_native(config: EnvConfig) -> bool:
-    """Whether this vector can be saved exactly: only where the class is one whose state is known here."""
+    """Whether a suite declares how to save this env's vector class."""
     check_native(config)
     entry = find_spec(config.id).vector_entry_point
     found = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
@@ -123,12 +123,12 @@ def can_save_native(config: EnvConfig) -> bool:
 
 
 def find_vector_state(vector_class: Any) -> VectorState | None:
-    """How a suite saves this vector class; None if no suite can."""
+    """How to save this vector class. None if no suite declares it."""
     name = f"{vector_class.__module__}:{vector_class.__qualname__}"
     return next((suite.vector_states[name] for suite in SUITES if name in suite.vector_states), None)
 
 
 def check_autoreset(env: gym.vector.VectorEnv[Any, Any, Any], env_id: str) -> None:
-    """Rows need the true last observation of an episode; only this mode gives it in its turn."""
+    """Rows need the true last observation of an episode, which only this mode returns."""
     if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         raise ConfigError(f"The vector class of '{env_id}' does not reset on the next step.", _USE_OTHERS)

@@ -1,23 +1,19 @@
-"""Envs in worker processes of our own, for environments whose steps cost more than a message.
+"""Envs in worker processes, for envs whose steps take longer than a message.
 
-Gymnasium's asynchronous vector hides the reset flag in its worker and raises for the whole vector when one
-env fails. Here rows and states are bit for bit those of :class:`~reverie.envs.vector.SyncVector`, and a
-worker that dies is started again: each of its envs that was inside an episode gives a made-up final row
-(the last observation again, reward 0, truncated), then goes on with its next episode. A mistake in the env
-must not hide behind that: the same exception twice in a row ends the run.
+Gymnasium's asynchronous vector keeps the reset flag in its worker and raises for the whole vector when one env fails.
+Here rows and states equal those of :class:`~reverie.envs.vector.SyncVector` bit for bit, and a worker that dies is
+restarted: each of its envs that was inside an episode returns an artificial final row (the last observation again,
+reward 0, truncated) and continues with its next episode. So that this does not hide a bug of the env, the same
+exception twice in a row ends the run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import os
-import socket
-import subprocess
 import tempfile
 import weakref
-from typing import Any
 
 import numpy as np
 
@@ -25,100 +21,15 @@ from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.types import Array, Row, State, is_last, observation_keys
 from reverie.envs import worker as protocol
 from reverie.envs.config import EnvConfig
-from reverie.envs.errors import EnvError
 from reverie.envs.make import make_specs, num_workers
 from reverie.envs.vector import blank_rows, check_env_count, differs
+from reverie.envs.worker_process import WorkerDied, WorkerProcess
 
 _MAX_CRASHES_IN_A_ROW = 10
 
 
-class WorkerDied(Exception):
-    """A worker ended or failed; ``report`` is what it could still tell, see :func:`reverie.envs.worker.serve`."""
-
-    def __init__(self, text: str, report: dict[str, str] | None = None) -> None:
-        super().__init__(text.strip())
-        self.report = report or {}
-
-    @property
-    def cause(self) -> str:
-        """Names the exception and its line; empty if the process ended without one."""
-        return self.report.get("cause", "")
-
-    @property
-    def mistake(self) -> EnvError | None:
-        """What an env did against the rules of Gymnasium: it will do so again."""
-        is_one = "topic" in self.report and not self.cause
-        return EnvError(self.report["message"], self.report["fix"], self.report["topic"]) if is_one else None
-
-
-class Worker:
-    """The parent's side of one worker process."""
-
-    def __init__(self, brief: dict[str, Any], memory_file: int) -> None:
-        self.places = range(brief["first"], brief["first"] + brief["count"])
-        self.crashes_in_a_row = 0
-        self._brief, self._memory_file = brief, memory_file
-        self.start()
-
-    def start(self) -> None:
-        """Start the process; :meth:`answer` then tells whether its envs could be made."""
-        self._channel, theirs = socket.socketpair()
-        files = (theirs.fileno(), self._memory_file)
-        command, environment = protocol.fresh_interpreter("reverie.envs.worker", *map(str, files))
-        # A process group of its own keeps Ctrl-C away from it while it starts.
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=files,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            process_group=0,
-        )
-        theirs.close()
-        self.send(protocol.START, json.dumps(self._brief).encode())
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def send(self, kind: bytes, payload: bytes = b"") -> None:
-        """Give a command. That a worker is dead shows when its answer is awaited."""
-        with contextlib.suppress(OSError):
-            protocol.send(self._channel, kind, payload)
-
-    def answer(self) -> bytes:
-        """Wait for the answer to the last command."""
-        try:
-            kind, payload = protocol.receive(self._channel)
-        except (EOFError, OSError) as error:
-            raise WorkerDied(self._epitaph()) from error
-        if kind == protocol.FAILED:
-            report = json.loads(payload)
-            raise WorkerDied(report["message"], report)
-        return payload
-
-    def ask(self, kind: bytes, payload: bytes = b"") -> bytes:
-        self.send(kind, payload)
-        return self.answer()
-
-    def stop(self) -> None:
-        """Hang up, which ends the worker, and wait for its end."""
-        self._channel.close()
-        try:
-            self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _epitaph(self) -> str:
-        self.stop()
-        code = self._process.returncode
-        if code >= 0:
-            return f"The worker process ended with exit code {code}."
-        return f"The worker process was ended by signal {-code}. Signal 9 often means that memory ran out."
-
-
 class ProcessVector:
-    """``num_envs`` copies of one env, shared out over worker processes."""
+    """``num_envs`` copies of one env, distributed over worker processes."""
 
     def __init__(self, config: EnvConfig, seed: int, stream: str, num_envs: int) -> None:
         self.num_envs = num_envs
@@ -126,31 +37,32 @@ class ProcessVector:
         self.crashes = 0
         self._max_crashes = config.max_crashes
         self._last_cause = ""
-        self._numbers = np.full(num_envs, -1)
+        self._episode_numbers = np.full(num_envs, -1)
         self._pending = np.ones(num_envs, bool)
         self._lost = np.zeros(num_envs, bool)
+        """Envs whose current episode could not be restored."""
         self._last: Row = {}
         layout = protocol.shared_layout(self.specs, config.log_keys)
         memory_file = _anonymous_file(protocol.shared_size(layout, num_envs))
         self._rows = protocol.map_shared(mmap.mmap(memory_file, 0), layout, num_envs)
         self._sent = self._rows.pop("action")
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._shut_down = weakref.finalize(self, _shut_down, self._workers, memory_file)
         brief = {**protocol.describe_env(config), "seed": seed, "stream": stream, "num_envs": num_envs}
-        shares = np.array_split(np.arange(num_envs), num_workers(config, num_envs))
-        for share in shares:
-            self._workers.append(Worker({**brief, "first": int(share[0]), "count": len(share)}, memory_file))
+        for indices in np.array_split(np.arange(num_envs), num_workers(config, num_envs)):
+            own = {**brief, "first": int(indices[0]), "count": len(indices)}
+            self._workers.append(WorkerProcess(own, memory_file))
         self._await_start()
 
     @property
     def worker_pids(self) -> list[int]:
-        """The process ids of the workers, in the order of their envs."""
+        """Process ids of the workers, in the order of their envs."""
         return [worker.pid for worker in self._workers]
 
     def reset(self) -> Row:
         """Start the next episode in every env."""
-        everywhere = np.ones(self.num_envs, bool)
-        return self._exchange(protocol.BEGIN, everywhere, everywhere)
+        every_env = np.ones(self.num_envs, bool)
+        return self._exchange(protocol.BEGIN, every_env, every_env)
 
     def step(self, action: Array, active: Array | None = None) -> Row:
         self._sent[:] = action
@@ -162,55 +74,54 @@ class ProcessVector:
             try:
                 answer = worker.ask(protocol.GET_STATE)
             except WorkerDied as death:
-                self._give_up(worker, death)
-                self._show(self._last, np.array(worker.places))
+                self._lose_episodes(worker, death)
+                self._abandon(self._last, np.array(worker.indices))
                 answer = self._ask(worker, protocol.GET_STATE)
             state |= protocol.decode_state(answer)
         return state
 
     def load_state(self, state: State) -> None:
         check_env_count(state, self.num_envs)
-        parts = [state[str(place)] for place in range(self.num_envs)]
-        self._numbers = np.array([part["episode"] for part in parts])
-        self._pending = np.array([part["pending"] for part in parts], bool)
-        self._lost = np.array([part.get("lost", False) for part in parts], bool)
+        episodes = [state[str(index)] for index in range(self.num_envs)]
+        self._episode_numbers = np.array([episode["episode"] for episode in episodes])
+        self._pending = np.array([episode["pending"] for episode in episodes], bool)
+        self._lost = np.array([episode.get("lost", False) for episode in episodes], bool)
         for worker in self._workers:
-            share = {str(place): state[str(place)] for place in worker.places}
+            own = {str(index): state[str(index)] for index in worker.indices}
             try:
-                worker.ask(protocol.LOAD_STATE, protocol.encode_state(share))
+                worker.ask(protocol.LOAD_STATE, protocol.encode_state(own))
             except WorkerDied as death:
-                self._give_up(worker, death)
+                self._lose_episodes(worker, death)
         self._last = {key: array.copy() for key, array in self._rows.items()}
 
-    def expect(self, now: Row) -> int:
-        """After a restore: cut the episodes that do not show the rows the agent saw last; how many those are."""
+    def check_restored(self, now: Row) -> int:
         lost = np.flatnonzero(~self._pending & (self._lost | differs(self._last, now)))
-        self._show(now, lost)
+        self._abandon(now, lost)
         self._lost[:] = False
         self._last = {key: array.copy() for key, array in self._rows.items()}
         return len(lost)
 
-    def _show(self, rows: Row, places: Array) -> None:
-        """Have the episodes at some places cut, with the observations of these rows."""
-        going_on = [int(place) for place in places if not self._pending[place]]
-        if not going_on:
+    def _abandon(self, rows: Row, indices: Array) -> None:
+        """Let the next rows of these envs truncate their episodes, with the observations of ``rows``."""
+        unfinished = [int(index) for index in indices if not self._pending[index]]
+        if not unfinished:
             return
         for key in observation_keys(self._rows):
-            self._rows[key][going_on] = rows[key][going_on]
+            self._rows[key][unfinished] = rows[key][unfinished]
         for worker in self._workers:
-            own = [place for place in going_on if place in worker.places]
+            own = [index for index in unfinished if index in worker.indices]
             if own:
-                self._ask(worker, protocol.LOSE, json.dumps(own).encode())
+                self._ask(worker, protocol.ABANDON, json.dumps(own).encode())
 
-    def _give_up(self, worker: Worker, death: WorkerDied) -> None:
-        """Start a worker again that died while it saved or restored; its episodes that were under way are lost."""
+    def _lose_episodes(self, worker: WorkerProcess, death: WorkerDied) -> None:
+        """Restart a worker that died while saving or loading. Its current episodes are lost."""
         self._count_crash(worker, death)
-        places = np.array(worker.places)
-        self._lost[places] = ~self._pending[places]
-        self._start_again(worker)
+        indices = np.array(worker.indices)
+        self._lost[indices] = ~self._pending[indices]
+        self._restart(worker)
 
     def close(self) -> None:
-        """End the workers; a vector that is forgotten or outlived by its process closes by itself."""
+        """End the workers. Also happens when the vector is garbage-collected or this process ends."""
         self._shut_down()
 
     def _await_start(self) -> None:
@@ -222,10 +133,10 @@ class ProcessVector:
             raise ConfigError(f"The environment cannot be made in a worker process:\n{death}") from death
 
     def _exchange(self, kind: bytes, begins: Array, active: Array | None) -> Row:
-        """Have the active envs of all workers do the same; ``begins`` says which owe the first row of an episode."""
+        """Send a command to the active envs of all workers. ``begins`` are the envs whose next row is a first row."""
         for worker in self._workers:
-            places = [] if active is None else [place for place in worker.places if active[place]]
-            worker.send(kind, b"" if active is None else json.dumps(places).encode())
+            indices = [] if active is None else [index for index in worker.indices if active[index]]
+            worker.send(kind, b"" if active is None else json.dumps(indices).encode())
         begins = begins if active is None else begins & active
         deaths = {}
         for worker in self._workers:
@@ -233,91 +144,88 @@ class ProcessVector:
                 worker.answer()
             except WorkerDied as death:
                 deaths[worker] = death
-        for worker, cause in deaths.items():
-            self._revive(worker, cause, begins)
+        for worker, death in deaths.items():
+            self._recover(worker, death, begins)
         return self._take_rows(deaths, np.zeros(self.num_envs, bool) if active is None else ~active)
 
-    def _take_rows(self, deaths: dict[Worker, WorkerDied], resting: Array) -> Row:
+    def _take_rows(self, deaths: dict[WorkerProcess, WorkerDied], resting: Array) -> Row:
         rows = {key: array.copy() for key, array in self._rows.items()}
-        self._numbers += rows["is_first"] & ~resting
+        self._episode_numbers += rows["is_first"] & ~resting
         self._pending = is_last(rows) | resting
         blank_rows(rows, resting)
         self._last = rows
         for worker in self._workers:
-            # A reset does not show that an env works: it may fail at each first step.
-            if worker not in deaths and not rows["is_first"][worker.places].all():
+            # A reset does not prove that an env works: it may fail at every first step.
+            if worker not in deaths and not rows["is_first"][worker.indices].all():
                 worker.crashes_in_a_row = 0
         return rows
 
-    def _revive(self, worker: Worker, death: WorkerDied, begins: Array) -> None:
-        """Start a dead worker again and fill in the rows that it owes."""
-        places = np.array(worker.places)
-        beginning = places[begins[places]]
+    def _recover(self, worker: WorkerProcess, death: WorkerDied, begins: Array) -> None:
+        """Restart a dead worker and write the rows that its envs did not."""
+        indices = np.array(worker.indices)
+        beginning = indices[begins[indices]]
         while True:
             self._count_crash(worker, death)
             try:
-                self._restart(worker, beginning)
+                self._restart(worker)
+                worker.ask(protocol.BEGIN, json.dumps(beginning.tolist()).encode())
                 break
             except WorkerDied as again:
                 death = again
-                self._numbers[beginning] += 1  # the reset itself may fail: try the next episode
-        self._write_final_rows(places[~begins[places]])
+                self._episode_numbers[beginning] += 1  # the reset itself may fail: try the next episode
+        self._write_final_rows(indices[~begins[indices]])
 
-    def _restart(self, worker: Worker, beginning: Array) -> None:
-        self._start_again(worker)
-        worker.ask(protocol.BEGIN, json.dumps(beginning.tolist()).encode())
-
-    def _start_again(self, worker: Worker) -> None:
-        """A fresh process whose envs are due for a reset."""
+    def _restart(self, worker: WorkerProcess) -> None:
+        """Start a new process whose envs are due for a reset."""
         worker.stop()
         worker.start()
         worker.answer()
-        void = self.specs.action.zeros(0)
+        no_actions = self.specs.action.zeros(0)
         states = {
-            str(place): {"episode": int(self._numbers[place]), "pending": True, "actions": void}
-            for place in worker.places
+            str(index): {"episode": int(self._episode_numbers[index]), "pending": True, "actions": no_actions}
+            for index in worker.indices
         }
         worker.ask(protocol.LOAD_STATE, protocol.encode_state(states))
 
-    def _write_final_rows(self, places: Array) -> None:
+    def _write_final_rows(self, indices: Array) -> None:
         for key in self._rows:
-            self._rows[key][places] = 0
+            self._rows[key][indices] = 0
         for key in observation_keys(self._rows):
-            self._rows[key][places] = self._last[key][places]
-        self._rows["truncated"][places] = True
+            self._rows[key][indices] = self._last[key][indices]
+        self._rows["truncated"][indices] = True
 
-    def _count_crash(self, worker: Worker, death: WorkerDied) -> None:
-        """Stop for a mistake in the env, the same exception twice in a row, or too many crashes."""
+    def _count_crash(self, worker: WorkerProcess, death: WorkerDied) -> None:
+        """Raise for a violation of Gymnasium's API, the same exception twice in a row, or too many crashes."""
         self.crashes += 1
         worker.crashes_in_a_row += 1
-        is_again = bool(death.cause) and death.cause == self._last_cause
+        is_repeated = bool(death.cause) and death.cause == self._last_cause
         self._last_cause = death.cause
         count, in_a_row = self.crashes, worker.crashes_in_a_row
-        if not (death.mistake or is_again or count > self._max_crashes or in_a_row > _MAX_CRASHES_IN_A_ROW):
+        if not (death.mistake or is_repeated or count > self._max_crashes or in_a_row > _MAX_CRASHES_IN_A_ROW):
             return
         self.close()
         if death.mistake:
             raise death.mistake from death
-        fix = death.report.get("fix") or "`reverie envs check <env>` looks for the usual mistakes."
-        if is_again:
-            raise TrainingError(f"An environment failed twice in the same way: {death}\n", fix) from death
+        fix = death.report.get("fix") or "`reverie envs check <env>` looks for common mistakes."
+        if is_repeated:
+            raise TrainingError(f"An env failed twice in the same way: {death}\n", fix) from death
         raise TrainingError(
-            f"Worker processes have failed {count} times. The last time: {death}\n",
-            f"{fix} env.max_crashes={2 * count} lets the run go on with more.",
+            f"WorkerProcess processes have failed {count} times. The last failure: {death}\n",
+            f"{fix} To allow more failures: env.max_crashes={2 * count}.",
         ) from death
 
-    def _ask(self, worker: Worker, kind: bytes, payload: bytes = b"") -> bytes:
+    def _ask(self, worker: WorkerProcess, kind: bytes, payload: bytes = b"") -> bytes:
         try:
             return worker.ask(kind, payload)
         except WorkerDied as death:
             raise TrainingError(
                 f"A worker process failed while its envs were saved or restored:\n\n{str(death).strip()}\n",
-                "Continue from the last checkpoint.",
+                "Resume the run from its last checkpoint.",
             ) from death
 
 
 def _anonymous_file(size: int) -> int:
-    """A file without a name: the system frees it with the last process that holds it, even after kill -9."""
+    """A file without a name. The system frees it with the last process that has it open, even after kill -9."""
     if hasattr(os, "memfd_create"):
         memory_file = os.memfd_create("reverie-rows")
     else:
@@ -327,7 +235,7 @@ def _anonymous_file(size: int) -> int:
     return memory_file
 
 
-def _shut_down(workers: list[Worker], memory_file: int) -> None:
+def _shut_down(workers: list[WorkerProcess], memory_file: int) -> None:
     for worker in workers:
         worker.stop()
     os.close(memory_file)

@@ -1,4 +1,4 @@
-"""Rendered frames of an env: whether it has any, how fast to show them, and what rendering without a screen needs."""
+"""Rendering: whether an env renders frames, its frame rate, and rendering without a screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_FPS = 30.0
 def prepare_rendering() -> None:
     """Let pygame render without a screen if there is none, and choose MuJoCo's GL backend.
 
-    Environment variables that are set already stay.
+    Keeps environment variables that are already set.
     """
     if not gl.has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -26,7 +26,7 @@ def prepare_rendering() -> None:
 
 
 def can_render(config: EnvConfig) -> bool:
-    """Whether the env says that it renders frames. False if it cannot be made."""
+    """Whether the env declares that it renders frames. False if it cannot be made."""
     from reverie.envs.make import make_env  # make.py imports this module
 
     try:

@@ -1,6 +1,6 @@
-"""Repairs of envs whose episodes do not follow from their seeds, so that runs repeat and resume exactly.
+"""Repairs envs whose seeds do not decide their episodes, so that runs can be repeated and resumed exactly.
 
-Which env needs which repair is declared by its suite. A repaired env shows the same episodes as a newly made one.
+Suites declare the repairs. A repaired env plays the same episodes as a newly made one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reverie.envs.suite import Suite
 
 
 def repair_env(env: gym.Env[Any, Any], suites: list[Suite]) -> gym.Env[Any, Any]:
-    """Patch the packages that are loaded by now, and wrap the env where its suite says so."""
+    """Patch the packages that are already imported, and wrap the env if its suite declares a repair."""
     for suite in suites:
         if suite.patch is not None and any(module in sys.modules for module in suite.packages):
             suite.patch()
@@ -27,7 +27,7 @@ def repair_env(env: gym.Env[Any, Any], suites: list[Suite]) -> gym.Env[Any, Any]
 
 
 class BeforeReset(gym.Wrapper[Any, Any, Any, Any]):
-    """Calls a function with the bare env before every reset."""
+    """Calls a function with the unwrapped env before every reset."""
 
     def __init__(self, env: gym.Env[Any, Any], prepare: Callable[[Any], None]) -> None:
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""A few steps of an env before a run is made for it, so that its mistakes are told at once."""
+"""Tries a few steps of an env before a run is created, so that its mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from reverie.envs.vector import allocate_rows, row_layout
 
 TRIAL_STEPS = 20
 PATIENCE_STEPS = 1000
-"""Random steps in which an env without a time limit has to end an episode."""
+"""Random steps in which an env without a time limit must end an episode."""
 
 
 def try_env(config: EnvConfig, steps: int = TRIAL_STEPS) -> bool:
-    """Play one episode with random actions, at most ``steps`` steps of it; whether it ended.
+    """Play at most ``steps`` random steps of one episode. Returns whether it ended.
 
-    Raises an :class:`~reverie.envs.errors.EnvError` for whatever the env does wrong.
+    Raises :class:`~reverie.envs.errors.EnvError` for the first mistake of the env.
     """
     with closing(make_env(config)) as env:
         return play_trial(env, config, read_specs(env), steps)

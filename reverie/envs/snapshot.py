@@ -1,11 +1,11 @@
-"""Tells by trying whether an env continues bit for bit from a snapshot: ``exact``, or ``statistical`` and why.
+"""Tests whether an env continues bit for bit from a snapshot: ``exact``, or ``statistical`` with the reason.
 
-The env plays with random actions into the middle of a second or later episode, because a first episode would
-not show what outlives a reset. Its snapshot is restored in another process (``python -m reverie.envs.snapshot``,
-JSON in, JSON out), where memory addresses and hash seeds differ; both go on with the same actions over a reset,
-and every row is compared by hash. A later snapshot, taken when a reset is due, is restored likewise: there the
-first reset of one env meets the n-th of another. An accelerator for long episodes has to pass the same test,
-and to show that taking snapshots changes nothing.
+The env plays random actions into the middle of a second or later episode, because a first episode would not reveal
+state that survives a reset. Its snapshot is restored in another process (``python -m reverie.envs.snapshot``, JSON in,
+JSON out), where memory addresses and hash seeds differ. Both continue with the same actions across a reset, and all
+rows are compared by hash. A second snapshot is taken when a reset is due and tested in the same way: the first reset of
+the new env must equal the n-th reset of the old one. An accelerator for long episodes must pass the same test, and
+saving its states must not change the episode.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from reverie.envs.worker import decode_state, describe_env, encode_state, fresh_
 from reverie.log.progress import progress
 
 Trace = list[dict[str, str]]
-"""For each row, the hash of each of its entries."""
+"""For each row, the hash of each of its columns."""
 
 _WARM_UP, _BEFORE, _PATIENCE, _AFTER, _BEYOND = 100, 100, 100, 200, 100
-_DEPTH = 3
+_MIN_ACTIONS = 3
 """Actions that the interrupted episode should have, so that an accelerator has saved at least once."""
-_ON_PROBATION = 1
-"""An accelerator on trial saves before every action: what it forgets is then not made good by a longer replay."""
+_SAVE_EVERY_ACTION = 1
+"""An accelerator is tested with saves before every action: a longer replay would hide state that it does not save."""
 _TIMEOUT_SECONDS = 600
 
 
 @dataclass(frozen=True)
 class _Interrupted:
-    """A stretch of play: two snapshots, one of them before a reset, and the rows from each on."""
+    """Two snapshots, the second of them when a reset is due, and the rows after each."""
 
     inside: State
     due: State
@@ -59,14 +59,14 @@ class _Interrupted:
 
 
 class ProbeFailed(Exception):
-    """The env could not be tried; the text says why."""
+    """The test could not be carried out. The text says why."""
 
 
 def cached_verdict(config: EnvConfig) -> SnapshotVerdict:
-    """The verdict on an env; a probe runs only if none is known. One that failed is tried again next time."""
+    """The verdict on an env, from an earlier test if there was one. A test that failed is repeated next time."""
     verdict = load_verdict(config)
     if verdict is None:
-        with progress(f"trying whether {config.id} can be saved and restored exactly"):
+        with progress(f"testing whether {config.id} can be saved and restored exactly"):
             verdict = probe_snapshot(config)
         if verdict.method != "unchecked":
             save_verdict(config, verdict)
@@ -74,17 +74,17 @@ def cached_verdict(config: EnvConfig) -> SnapshotVerdict:
 
 
 def probe_snapshot(config: EnvConfig, seed: int = 0) -> SnapshotVerdict:
-    """Restore a snapshot in another process and compare what follows."""
+    """Restore snapshots in another process and compare the rows that follow."""
     if config.vector == "native":
-        return _judge_native(config)
+        return _native_verdict(config)
     try:
         brief = _describe(config)
         play = _interrupt(config, seed)
         states = [play.due, play.inside]
         if play.may_accelerate:
-            again = _interrupt(config, seed, _ON_PROBATION)
-            is_harmless = again.after_inside == play.after_inside
-            states += [again.inside] if is_harmless and "snapshot" in again.inside else []
+            accelerated = _interrupt(config, seed, _SAVE_EVERY_ACTION)
+            is_harmless = accelerated.after_inside == play.after_inside
+            states += [accelerated.inside] if is_harmless and "snapshot" in accelerated.inside else []
         after_due, after_inside, *after_state = _continue_elsewhere(brief, seed, states)
     except ProbeFailed as failure:
         return SnapshotVerdict("statistical", str(failure), "unchecked")
@@ -94,10 +94,10 @@ def probe_snapshot(config: EnvConfig, seed: int = 0) -> SnapshotVerdict:
     return SnapshotVerdict("exact", "", "replay+state" if play.after_inside in after_state else "replay")
 
 
-def _judge_native(config: EnvConfig) -> SnapshotVerdict:
+def _native_verdict(config: EnvConfig) -> SnapshotVerdict:
     if can_save_native(config):
         return SnapshotVerdict("exact", "", "arrays")
-    reason = f"the vector class of '{config.id}' offers no way to save where its episodes stand"
+    reason = f"the state of the vector class of '{config.id}' cannot be saved"
     return SnapshotVerdict("statistical", reason, "none")
 
 
@@ -105,24 +105,24 @@ def _describe(config: EnvConfig) -> dict[str, Any]:
     try:
         return describe_env(config)
     except ConfigError as error:
-        raise ProbeFailed(f"it cannot be tried in another process: {error.message.removesuffix('.')}") from error
+        raise ProbeFailed(f"it cannot be tested in another process: {error.message.removesuffix('.')}") from error
 
 
 def _interrupt(config: EnvConfig, seed: int, every: float = math.inf) -> _Interrupted:
-    """Play here, on one env from beginning to end, and note what restored ones will be measured by."""
+    """Play one env from beginning to end, with snapshots and the rows that restored envs must reproduce."""
     with closing(_Player(config, seed, every)) as player:
         try:
             inside = player.reach_middle()
-            rows = player.go_on()
+            rows = player.resume()
             due = {"episode": player.episode.number, "pending": True, "actions": inside["actions"][:0]}
-            after_due = player.begin_anew()
+            after_due = player.reset()
         except Exception as error:
             raise ProbeFailed(f"it failed under random actions: {_first_line(error)}") from error
         return _Interrupted(inside, due, rows + after_due, after_due, player.may_accelerate)
 
 
 class _Player:
-    """One env with random actions that follow from the seed and from what they are for."""
+    """Plays one env with random actions, which depend on the seed and the purpose."""
 
     def __init__(self, config: EnvConfig, seed: int, every: float = math.inf) -> None:
         self._env = make_env(config)
@@ -132,62 +132,62 @@ class _Player:
         self.episode = Episode(self._env, specs, config.log_keys, seed, "probe", 0, 1, accelerator)
         self._seed, self._action_spec = seed, specs.action
         self._rows = allocate_rows(row_layout(specs, config.log_keys), 1)
-        self._depth = 0
+        self._episode_step = 0
 
     def reach_middle(self) -> State:
-        """A snapshot from inside an episode that is not the first; where episodes are very short, from anywhere."""
-        for _ in self._walk("warm up", _WARM_UP):
+        """A snapshot from inside an episode after the first. If episodes are very short, from anywhere."""
+        for _ in self._play("warm up", _WARM_UP):
             pass
         self.episode.reset(self._rows, 0)
-        self._look()
-        for step, _ in enumerate(self._walk("approach", _BEFORE + 2 * _PATIENCE)):
-            wanted = _DEPTH if step < _BEFORE + _PATIENCE else 1
-            if step >= _BEFORE and self._depth >= wanted and not self.episode.pending:
+        self._hash_row()
+        for step, _ in enumerate(self._play("approach", _BEFORE + 2 * _PATIENCE)):
+            wanted = _MIN_ACTIONS if step < _BEFORE + _PATIENCE else 1
+            if step >= _BEFORE and self._episode_step >= wanted and not self.episode.pending:
                 break
         return self.episode.state()
 
     def restore(self, state: State) -> None:
         self.episode.load_state(state, self._rows, 0)
         if self.episode.is_lost:
-            raise RunError("an episode does not repeat from its seed and its actions: it ends early or fails")
+            raise RunError("an episode cannot be repeated from its seed and its actions: it ends early or fails")
 
-    def go_on(self) -> Trace:
-        """The rows from a snapshot on: the one that arrived last, unless a reset is due, and those that follow."""
-        now = [] if self.episode.pending else [self._look()]
-        return [*now, *self._walk("after", _AFTER)]
+    def resume(self) -> Trace:
+        """The rows from a snapshot on, starting with the newest row unless a reset is due."""
+        now = [] if self.episode.pending else [self._hash_row()]
+        return [*now, *self._play("after", _AFTER)]
 
-    def begin_anew(self) -> Trace:
-        """The rows from a reset on, whether or not the episode before has ended."""
+    def reset(self) -> Trace:
+        """The rows from a reset on, whether or not the current episode has ended."""
         self.episode.reset(self._rows, 0)
-        return [self._look(), *self._walk("beyond", _BEYOND)]
+        return [self._hash_row(), *self._play("beyond", _BEYOND)]
 
     def close(self) -> None:
         self._env.close()
 
-    def _walk(self, purpose: str, steps: int) -> Iterator[dict[str, str]]:
+    def _play(self, purpose: str, steps: int) -> Iterator[dict[str, str]]:
         actions = self._action_spec.sample(make_generator("snapshot", self._seed, purpose), steps)
         for action in as_action_list(self._action_spec, actions):
             self.episode.step(action, self._rows, 0)
-            yield self._look()
+            yield self._hash_row()
 
-    def _look(self) -> dict[str, str]:
-        self._depth = 0 if self._rows["is_first"][0] else self._depth + 1
+    def _hash_row(self) -> dict[str, str]:
+        self._episode_step = 0 if self._rows["is_first"][0] else self._episode_step + 1
         return {key: blake2b(array.tobytes(), digest_size=8).hexdigest() for key, array in self._rows.items()}
 
 
 def _difference(expected: Trace, answer: Trace | str) -> str:
-    """What is wrong with an answer, in words; nothing if it is the expected one."""
+    """How an answer differs from the expected rows. Empty if it does not."""
     if isinstance(answer, str):
         return f"a snapshot could not be restored in another process: {answer}"
     for number, (one, other) in enumerate(zip(expected, answer, strict=True), start=1):
         keys = [key for key in one if one[key] != other[key]]
         if keys:
-            return f"restored in another process, row {number} from the snapshot on differs in {', '.join(keys)}"
+            return f"restored in another process, row {number} after the snapshot differs in {', '.join(keys)}"
     return ""
 
 
 def _continue_elsewhere(brief: dict[str, Any], seed: int, states: list[State]) -> list[Trace | str]:
-    """What follows when another process restores each snapshot, the first before a reset; or why it could not."""
+    """The rows after each snapshot in another process, or why it failed. The first snapshot is due for a reset."""
     coded = base64.b64encode(encode_state({str(i): state for i, state in enumerate(states)})).decode()
     command, environment = fresh_interpreter("reverie.envs.snapshot")
     try:
@@ -196,15 +196,15 @@ def _continue_elsewhere(brief: dict[str, Any], seed: int, states: list[State]) -
             input=json.dumps({"env": brief, "seed": seed, "states": coded}),
             capture_output=True,
             text=True,
-            errors="replace",  # envs print whatever they like
+            errors="replace",  # envs may print anything
             env=environment,
             timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise ProbeFailed("another process did not finish restoring it") from error
+        raise ProbeFailed(f"another process did not restore it within {_TIMEOUT_SECONDS} seconds") from error
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise ProbeFailed(f"another process failed to make it: {last}")
+        raise ProbeFailed(f"another process could not make it: {last}")
     answers: list[Trace | str] = json.loads(done.stdout)
     return answers
 
@@ -213,21 +213,21 @@ def _answer(config: EnvConfig, seed: int, state: State, is_due: bool) -> Trace |
     with closing(_Player(config, seed)) as player:
         try:
             player.restore(state)
-            return ([] if is_due else player.go_on()) + player.begin_anew()
+            return ([] if is_due else player.resume()) + player.reset()
         except Exception as error:
             return _first_line(error)
 
 
 def _first_line(error: Exception) -> str:
-    """An error in a sentence: those of ours already read like one."""
+    """The first line of an error, with its type unless it is one of ours."""
     text = error.message if isinstance(error, ReverieError) else f"{type(error).__name__}: {error}"
     return text.partition("\n")[0].rstrip(".")
 
 
 def main() -> None:
-    """The other process: restores the snapshots that it reads and tells what follows."""
+    """In the other process: restore the snapshots from stdin and print the rows that follow."""
     answer = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # envs greet on stdout
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # envs may print to stdout
     task = json.load(sys.stdin)
     states = decode_state(base64.b64decode(task["states"]))
     try:

@@ -1,9 +1,8 @@
-"""What is known about whether an env's snapshots are exact, kept between runs.
+"""Cache of the verdicts on whether snapshots of envs are exact.
 
-A verdict holds for one env with its settings and the versions and sources of what it consists of; any change
-asks for a new probe. Each lies in a JSON file of its own in the user's cache folder, so that runs that start
-together do not disturb each other. The folder is only a memory: a missing, broken or unwritable one costs a
-probe and nothing else.
+A verdict holds for one env, its settings, and the versions and sources of its packages; any change requires a new test.
+Each verdict is a separate JSON file in the user's cache folder, so that runs that start together do not interfere. If
+the folder is missing, broken or not writable, the test is only repeated.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class SnapshotVerdict:
     """Whether a restored env continues bit for bit, why not, and how it is restored.
 
     ``method`` is ``replay`` (seed and actions), ``replay+state`` (long episodes by the simulator's state),
-    ``arrays`` (the env's own vector class), ``none`` (nothing can be saved) or ``unchecked`` (the probe failed).
+    ``arrays`` (the env's own vector class), ``none`` (cannot be saved) or ``unchecked`` (the test failed).
     """
 
     kind: Kind
@@ -60,7 +59,7 @@ class SnapshotVerdict:
 
 
 def load_verdict(config: EnvConfig) -> SnapshotVerdict | None:
-    """The verdict of an earlier probe, if there was one."""
+    """The verdict of an earlier test, if there was one."""
     key = verdict_key(config)
     if key not in _known:
         try:
@@ -71,7 +70,7 @@ def load_verdict(config: EnvConfig) -> SnapshotVerdict | None:
 
 
 def save_verdict(config: EnvConfig, verdict: SnapshotVerdict) -> None:
-    """Keep a verdict in this process and, if possible, for later ones."""
+    """Cache a verdict in this process and, if possible, on disk."""
     key = verdict_key(config)
     _known[key] = verdict
     try:
@@ -85,7 +84,7 @@ def save_verdict(config: EnvConfig, verdict: SnapshotVerdict) -> None:
 
 
 def admitted_accelerator(config: EnvConfig, env: gym.Env[Any, Any]) -> ChainState | None:
-    """How to load any saved state of this env; it saves such states itself only where a probe admitted that."""
+    """Loads any saved state of this env. Saves states only if a test found that to be exact."""
     chain = find_accelerator(env)
     if chain is not None:
         verdict = load_verdict(config)
@@ -95,7 +94,7 @@ def admitted_accelerator(config: EnvConfig, env: gym.Env[Any, Any]) -> ChainStat
 
 
 def verdict_key(config: EnvConfig) -> str:
-    """Changes with everything that may change a verdict."""
+    """A hash of everything that a verdict depends on."""
     settings = {"id", "kwargs", "wrappers", "max_episode_steps", "log_keys"}
     described = {
         "config": config.model_dump(include=settings),
@@ -109,7 +108,7 @@ def verdict_key(config: EnvConfig) -> str:
 
 
 def _modules(config: EnvConfig) -> list[str]:
-    """Where the env and its wrappers are defined."""
+    """The modules that define the env and its wrappers."""
     found = [registry.load("wrapper", wrapper.kind).__module__ for wrapper in config.wrappers]
     if is_dotted(config.id):
         registry.check_foreign("env", config.id)
@@ -132,7 +131,7 @@ def _version(package: str) -> str | None:
 
 
 def _source(module: str) -> str | None:
-    """A digest of the file: what a user is writing has no version, or one that does not move."""
+    """A digest of the source file: code under development has no version, or does not change it."""
     try:
         spec = importlib.util.find_spec(module)
         return blake2b(Path(spec.origin).read_bytes()).hexdigest() if spec and spec.origin else None

@@ -1,8 +1,8 @@
-"""The form in which a suite of envs is declared: a :class:`Suite`.
+"""Declares a suite of envs: :class:`Suite`.
 
-A suite is one file in ``reverie/envs/suites/`` with a declaration in it, and one line in the list of
+A suite is one file in ``reverie/envs/suites/`` with a declaration, and one line in the list of
 ``reverie/envs/suites/__init__.py``. Everything else (making envs, snapshots, ``reverie play``, ``reverie envs list``,
-``reverie doctor``) asks the declaration. Only ``name`` and ``title`` must be given.
+``reverie doctor``) reads the declaration. Only ``name`` and ``title`` are required.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_KEY = "none"
 
 
 class Accelerator(Protocol):
-    """Saves and loads the state of one simulator or wrapper, without that of the envs inside it."""
+    """Saves and loads the state of one simulator or wrapper, without the envs inside it."""
 
     def save(self, env: Any) -> Row: ...
 
@@ -38,17 +38,17 @@ class VectorState(Protocol):
     def load(self, env: Any, state: State | None) -> None: ...
 
     def pending(self, env: Any) -> Array:
-        """Which envs reset on the next step, shape (N,)."""
+        """Whether each env resets at the next step, shape (N,)."""
         ...
 
 
 @dataclass(frozen=True)
 class KeyMap:
-    """Which keys do which action when a person plays.
+    """The action of each key when a person plays.
 
-    A name is one key, or several joined by ``+`` that are held together. The action of ``none`` is taken while no key
-    is held; a tuple of discrete actions is taken in turn. Without ``none`` the game waits for a key. Continuous actions
-    of keys that are held together add up.
+    A name is one key, or several joined by ``+`` that are pressed together. ``none`` is the action while no key is
+    pressed; a tuple of discrete actions is used in turn. Without ``none`` the game waits for a key. Continuous actions
+    of keys that are pressed together are added.
     """
 
     actions: Mapping[str, Any]
@@ -75,54 +75,54 @@ class Registration:
 
 @dataclass(frozen=True)
 class Suite:
-    """All that Reverie knows about a suite. Functions must import the suite's packages inside, not at the top."""
+    """Declaration of a suite. Its functions must import the suite's packages inside, not at the top of the file."""
 
     name: str
-    """Short name, also that of the file: ``dm_control``."""
+    """Short name, like that of the file: ``dm_control``."""
     title: str
-    """Name for people: ``the DeepMind Control Suite``."""
+    """Name for display: ``the DeepMind Control Suite``."""
 
     # Which envs belong to it.
     prefixes: tuple[str, ...] = ()
-    """What its env ids start with."""
+    """Prefixes of its env ids."""
     modules: tuple[str, ...] = ()
-    """Packages or modules that define its env classes. This also finds classes that users derive from them."""
+    """Packages or modules that define its env classes. Also used to recognise classes that users derive from them."""
 
-    # How its envs get into Gymnasium's registry.
+    # Registration with Gymnasium.
     envs: Mapping[str, Registration] = field(default_factory=dict)
-    """Envs that are registered at once."""
+    """Envs that are always registered."""
     register: Callable[[str], None] | None = None
-    """Registers the id of an env that was asked for and is not registered yet, or all ids of the suite."""
+    """Called with an id that is not registered: registers it, or all ids of the suite."""
 
-    # What it needs.
+    # Requirements.
     extra: str = ""
     """Reverie's extra that installs it."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Import name and pip name of each package. Their versions decide whether snapshots must be probed again."""
+    """Import name and pip name of each package. When a version changes, snapshots are tested again."""
     renderer: Literal["", "gl"] = ""
-    """``gl`` if frames come from MuJoCo or another OpenGL renderer, for which a GL backend is chosen."""
+    """``gl`` if frames are rendered with OpenGL, as by MuJoCo. A GL backend is then chosen."""
 
-    # What has to happen around its envs.
+    # Setup and repairs.
     prepare: Callable[[], None] | None = None
     """Called before an env of the suite is made."""
     ignored_warnings: tuple[str, ...] = ()
-    """Messages (regular expressions) of DeprecationWarnings that importing its packages causes."""
+    """Messages (regular expressions) of DeprecationWarnings raised by importing its packages."""
     patch: Callable[[], None] | None = None
-    """Corrects its packages once any env has imported one of them. Called often: must do nothing the second time."""
+    """Patches its packages once one of them is imported. Called repeatedly; must have no effect the second time."""
     repair: Callable[[Env], Env] | None = None
-    """Returns the env, wrapped where its episodes would not follow from their seeds."""
+    """Returns the env, wrapped if otherwise its seeds would not decide its episodes."""
 
-    # How its episodes are saved.
+    # Snapshots.
     accelerator: Callable[[Any], Accelerator | None] | None = None
-    """How to save the simulator's state of an env without wrappers, or None. A probe decides whether it is used."""
+    """Returns an accelerator for an unwrapped env, or None. A test decides whether it is used."""
     vector_states: Mapping[str, VectorState] = field(default_factory=dict)
     """How to save its vector classes, by ``module:Class``."""
 
-    # How a person plays it.
+    # Human play.
     keys: Mapping[str, KeyMap] = field(default_factory=dict)
-    """Keys for envs with discrete actions, by the start of their ids."""
+    """Keys for envs with discrete actions, by prefixes of their ids."""
     continuous_keys: Mapping[str, KeyMap] = field(default_factory=dict)
-    """Keys for envs with continuous actions, by the start of their ids."""
+    """Keys for envs with continuous actions, by prefixes of their ids."""
 
     @property
     def is_installed(self) -> bool:
@@ -130,11 +130,11 @@ class Suite:
 
     @property
     def install_hint(self) -> str:
-        """What to type to install what the suite needs."""
+        """Command that installs the packages of the suite."""
         if self.extra:
             return f'pip install "reverie[{self.extra}]"'
         return f"pip install {' '.join(self.packages.values())}" if self.packages else ""
 
     def defines(self, module: str) -> bool:
-        """Whether a class of this module is one of the suite's."""
+        """Whether classes of this module belong to the suite."""
         return any(module == own or module.startswith(f"{own}.") for own in self.modules)

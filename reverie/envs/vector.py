@@ -1,4 +1,4 @@
-"""Several envs in this process, stepped one after the other; and the layout that all vectors' rows share."""
+"""Several envs in this process, stepped one after the other, and the row layout that all vectors share."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from reverie.envs.render import render_fps
 from reverie.envs.snapshot_cache import admitted_accelerator
 
 Layout = dict[str, tuple[tuple[int, ...], str]]
-"""Shape and dtype of one env's part of each row entry."""
+"""Shape (without the env axis) and dtype of each column."""
 
 
 class SyncVector:
-    """``num_envs`` copies of one env in this process. Every call returns fresh arrays."""
+    """``num_envs`` copies of one env in this process. Every call returns new arrays."""
 
     def __init__(
         self, config: EnvConfig, seed: int, stream: str, num_envs: int, render_mode: str | None = None
@@ -41,21 +41,21 @@ class SyncVector:
     def reset(self) -> Row:
         """Start the next episode in every env."""
         rows = allocate_rows(self._layout, self.num_envs)
-        for place, episode in enumerate(self._episodes):
-            episode.reset(rows, place)
+        for index, episode in enumerate(self._episodes):
+            episode.reset(rows, index)
         return rows
 
     def step(self, action: Array, active: Array | None = None) -> Row:
         rows = allocate_rows(self._layout, self.num_envs)
-        for place, own_action in enumerate(as_action_list(self.specs.action, action)):
-            if active is None or active[place]:
-                self._episodes[place].step(own_action, rows, place)
+        for index, own_action in enumerate(as_action_list(self.specs.action, action)):
+            if active is None or active[index]:
+                self._episodes[index].step(own_action, rows, index)
         if active is not None:
             blank_rows(rows, ~active)
         return rows
 
     def render(self, index: int = 0) -> Any:
-        """The picture of one env; the vector has to be built with a ``render_mode``."""
+        """The rendered frame of one env. The vector must be built with a ``render_mode``."""
         return self._episodes[index].render()
 
     @property
@@ -71,12 +71,11 @@ class SyncVector:
         for index, episode in enumerate(self._episodes):
             episode.load_state(state[str(index)], self._restored, index)
 
-    def expect(self, now: Row) -> int:
-        """After a restore: cut the episodes that do not show the rows the agent saw last; how many those are."""
+    def check_restored(self, now: Row) -> int:
         is_other = differs(self._restored, now)
-        lost = [i for i, episode in enumerate(self._episodes) if _cannot_go_on(episode, bool(is_other[i]))]
-        for place in lost:
-            self._episodes[place].lose(now, place)
+        lost = [i for i, episode in enumerate(self._episodes) if _is_lost(episode, bool(is_other[i]))]
+        for index in lost:
+            self._episodes[index].abandon(now, index)
         return len(lost)
 
     def close(self) -> None:
@@ -87,28 +86,28 @@ class SyncVector:
 def make_episode(
     config: EnvConfig, env: gym.Env[Any, Any], specs: Specs, seed: int, stream: str, index: int, stride: int
 ) -> Episode:
-    """The episodes of one env of a vector, saved as the config says."""
+    """The episodes of one env of a vector, with the snapshots that the config allows."""
     accelerator = admitted_accelerator(config, env)
     return Episode(env, specs, config.log_keys, seed, stream, index, stride, accelerator, config.replay_steps)
 
 
-def _cannot_go_on(episode: Episode, is_other: bool) -> bool:
+def _is_lost(episode: Episode, is_other: bool) -> bool:
     return episode.is_lost or (is_other and not episode.pending)
 
 
 def differs(rows: Row, now: Row) -> Array:
-    """Which envs show another observation, reward or flag than ``now``, bit for bit, shape (N,)."""
+    """Whether the observation, reward or flags of each env differ from ``now``, bit for bit, shape (N,)."""
     keys = [*observation_keys(now), *ARRIVING]
     return np.array(
         [
-            any(rows[key][place].tobytes() != now[key][place].tobytes() for key in keys)
-            for place in range(len(now["reward"]))
+            any(rows[key][index].tobytes() != now[key][index].tobytes() for key in keys)
+            for index in range(len(now["reward"]))
         ]
     )
 
 
 def row_layout(specs: Specs, log_keys: Sequence[str]) -> Layout:
-    """What arrives with a row of one env."""
+    """The columns of an arriving row."""
     layout: Layout = {key: (spec.shape, spec.dtype) for key, spec in specs.observations.items()}
     layout |= {"reward": ((), "float32")}
     layout |= dict.fromkeys(("is_first", "terminated", "truncated"), ((), "bool"))
@@ -116,21 +115,21 @@ def row_layout(specs: Specs, log_keys: Sequence[str]) -> Layout:
 
 
 def allocate_rows(layout: Layout, num_envs: int) -> Row:
-    """Unfilled arrays for one row of every env."""
+    """Uninitialised arrays for one row of every env."""
     return {key: np.empty((num_envs, *shape), dtype) for key, (shape, dtype) in layout.items()}
 
 
 def blank_rows(rows: Row, resting: Array) -> None:
-    """Fill the rows of envs that rest: zeros that start an episode, so that nothing is carried over or learnt."""
+    """Fill the rows of inactive envs with zeros and ``is_first``, so that carries restart and nothing is learned."""
     for values in rows.values():
         values[resting] = 0
     rows["is_first"][resting] = True
 
 
 def check_env_count(state: State, num_envs: int) -> None:
-    """A saved vector fits only one with as many envs."""
+    """Raise RunError if a saved state is that of another number of envs."""
     if len(state) != num_envs:
         raise RunError(
-            f"The saved state holds {count(len(state), 'env')}, this run has {num_envs}.",
+            f"The checkpoint has {count(len(state), 'env')}, this run has {num_envs}.",
             f"Set env.num_envs={len(state)} to continue, or start a new run.",
         )

@@ -1,9 +1,9 @@
-"""A worker process that hosts some of a vector's envs: ``python -m reverie.envs.worker <socket> <memory>``.
+"""A worker process that hosts some envs of a vector: ``python -m reverie.envs.worker <socket> <memory>``.
 
-It is started as a fresh interpreter rather than forked or spawned, so scripts need no ``__main__`` guard and
-no copy of the parent's memory lives on. Rows and actions travel through shared memory; the socket carries a
-byte that says what to do, and JSON or safetensors where a command has content. Nothing is ever pickled. A
-worker ends when its socket closes: on the vector's ``close`` and when the parent dies, however it dies.
+It is started as a new interpreter, not forked or spawned, so scripts need no ``__main__`` guard and the parent's memory
+is not copied. Rows and actions are exchanged through shared memory. The socket carries one byte per command, and JSON
+or safetensors for its arguments. Nothing is pickled. A worker ends when its socket closes: when the vector is closed or
+the parent dies for any reason.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from reverie.envs.errors import EnvError
 from reverie.envs.make import find_spec, is_dotted, make_env, max_episode_steps_of
 from reverie.envs.vector import Layout, make_episode, row_layout
 
-START, BEGIN, STEP, GET_STATE, LOAD_STATE, LOSE = b"I", b"B", b"S", b"G", b"L", b"X"
+START, BEGIN, STEP, GET_STATE, LOAD_STATE, ABANDON = b"I", b"B", b"S", b"G", b"L", b"X"
 DONE, FAILED = b"K", b"E"
 _HEADER = struct.Struct("<cI")
 _ALIGNMENT = 64
 
 
 def fresh_interpreter(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """Command and environment that run a module in a new process, which finds exactly the modules of this one."""
+    """Command and environment that run a module in a new process with the module search path of this one."""
     search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
     return [sys.executable, "-P", "-m", module, *arguments], {**os.environ, "PYTHONPATH": search_path}
 
@@ -52,7 +52,7 @@ def send(channel: socket.socket, kind: bytes, payload: bytes = b"") -> None:
 
 
 def receive(channel: socket.socket) -> tuple[bytes, bytes]:
-    """The next message; EOFError when the other side is gone."""
+    """The next message. Raises EOFError when the other side has closed."""
     kind, length = _HEADER.unpack(_receive_exactly(channel, _HEADER.size))
     return kind, _receive_exactly(channel, length)
 
@@ -60,15 +60,15 @@ def receive(channel: socket.socket) -> tuple[bytes, bytes]:
 def _receive_exactly(channel: socket.socket, length: int) -> bytes:
     data = b""
     while len(data) < length:
-        part = channel.recv(length - len(data))
-        if not part:
+        received = channel.recv(length - len(data))
+        if not received:
             raise EOFError
-        data += part
+        data += received
     return data
 
 
 def shared_layout(specs: Specs, log_keys: tuple[str, ...]) -> Layout:
-    """What lies in the shared memory: the arriving rows and, first, the actions."""
+    """Layout of the shared memory: the actions, then the arriving rows."""
     return {"action": (specs.action.shape, specs.action.dtype), **row_layout(specs, log_keys)}
 
 
@@ -77,7 +77,7 @@ def shared_size(layout: Layout, num_envs: int) -> int:
 
 
 def map_shared(memory: mmap.mmap, layout: Layout, num_envs: int) -> Row:
-    """The arrays of a layout, one after the other in the shared memory."""
+    """Views of the shared memory, one array per column."""
     arrays, offset = {}, 0
     for key, (shape, dtype) in layout.items():
         arrays[key] = np.ndarray((num_envs, *shape), dtype, memory, offset)
@@ -91,22 +91,22 @@ def _padded_size(shape: tuple[int, ...], dtype: str, num_envs: int) -> int:
 
 
 def encode_state(state: State) -> bytes:
-    """``{env: {episode, pending, actions, maybe lost, maybe snapshot: {...}}}`` as safetensors bytes."""
+    """``{env: {episode, pending, actions, optional: lost, snapshot: {...}}}`` as safetensors bytes."""
     arrays: Row = {}
-    for env, part in state.items():
-        plain = {name: value for name, value in part.items() if name != "snapshot"}
-        plain |= {f"snapshot/{key}": array for key, array in part.get("snapshot", {}).items()}
-        arrays |= {f"{env}/{name}": np.asarray(value) for name, value in plain.items()}
+    for env, episode in state.items():
+        values = {name: value for name, value in episode.items() if name != "snapshot"}
+        values |= {f"snapshot/{key}": array for key, array in episode.get("snapshot", {}).items()}
+        arrays |= {f"{env}/{name}": np.asarray(value) for name, value in values.items()}
     return safetensors.numpy.save(arrays)
 
 
 def decode_state(data: bytes) -> State:
     arrays = safetensors.numpy.load(data)
     envs = sorted({key.partition("/")[0] for key in arrays}, key=int)
-    return {env: _decode_part(arrays, f"{env}/") for env in envs}
+    return {env: _decode_episode(arrays, f"{env}/") for env in envs}
 
 
-def _decode_part(arrays: Row, prefix: str) -> State:
+def _decode_episode(arrays: Row, prefix: str) -> State:
     state = {
         "episode": int(arrays[f"{prefix}episode"]),
         "pending": bool(arrays[f"{prefix}pending"]),
@@ -120,17 +120,17 @@ def _decode_part(arrays: Row, prefix: str) -> State:
 
 
 def describe_env(config: EnvConfig) -> dict[str, Any]:
-    """Config and registrations that let another process make the same env."""
+    """The config and registrations with which another process can make the same env."""
     wrappers = {wrapper.kind: registry.load("wrapper", wrapper.kind) for wrapper in config.wrappers}
     targets = {kind: f"{found.__module__}.{found.__qualname__}" for kind, found in wrappers.items()}
     spec = None if is_dotted(config.id) else _registration(config.id)
     inner = [entry_point for _, entry_point, _ in spec["additional_wrappers"]] if spec else []
     for target in (*targets.values(), *inner, spec["entry_point"] if spec else config.id):
         _check_importable(target)
-    return _as_plain(config, {"wrappers": targets, "spec": spec})
+    return _as_json(config, {"wrappers": targets, "spec": spec})
 
 
-def _as_plain(config: EnvConfig, registrations: dict[str, Any]) -> dict[str, Any]:
+def _as_json(config: EnvConfig, registrations: dict[str, Any]) -> dict[str, Any]:
     try:
         brief = {"config": config.model_dump(mode="json"), **registrations}
         json.dumps(brief)
@@ -138,7 +138,7 @@ def _as_plain(config: EnvConfig, registrations: dict[str, Any]) -> dict[str, Any
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"The arguments of the environment cannot be sent to worker processes: {error}",
-            "Give numbers, texts, lists and dicts only in env.kwargs, or set env.vector=sync.",
+            "Use only numbers, strings, lists and dicts in env.kwargs, or set env.vector=sync.",
         ) from error
 
 
@@ -156,12 +156,12 @@ def _registration(env_id: str) -> dict[str, Any]:
 
 
 def _named_wrappers(spec: EnvSpec) -> Iterator[tuple[str, str, dict[str, Any] | None]]:
-    """The wrappers that a registration puts around the env: name, entry point and arguments."""
+    """Name, entry point and arguments of the wrappers in a registration."""
     for wrapper in spec.additional_wrappers:
         if wrapper.kwargs is None:
             raise ConfigError(
                 f"Worker processes cannot make the wrapper '{wrapper.name}' of '{spec.id}': its arguments are unknown.",
-                "Let it inherit from gymnasium.utils.RecordConstructorArgs, or set env.vector=sync.",
+                "Inherit from gymnasium.utils.RecordConstructorArgs in the wrapper, or set env.vector=sync.",
             )
         yield wrapper.name, wrapper.entry_point, wrapper.kwargs
 
@@ -169,13 +169,13 @@ def _named_wrappers(spec: EnvSpec) -> Iterator[tuple[str, str, dict[str, Any] | 
 def _check_importable(target: str) -> None:
     if target.startswith("__main__") or "<" in target:
         raise ConfigError(
-            f"Worker processes cannot import '{target}', because it lies in the script that runs.",
-            "Move it to a module of its own, or set env.vector=sync.",
+            f"Worker processes cannot import '{target}', because it is defined in the running script.",
+            "Move it to another module, or set env.vector=sync.",
         )
 
 
 def register_described(brief: dict[str, Any]) -> EnvConfig:
-    """In the other process: make what :func:`describe_env` described known here; its config."""
+    """In the other process: register what :func:`describe_env` described and return its config."""
     for kind, target in brief["wrappers"].items():
         registry.register("wrapper", kind, target)
     spec = brief["spec"]
@@ -185,57 +185,57 @@ def register_described(brief: dict[str, Any]) -> EnvConfig:
 
 
 def _register(described: dict[str, Any]) -> None:
-    """Put a described env into Gymnasium's registry, unless the same one is there already."""
+    """Register a described env with Gymnasium, unless it is registered already."""
     env_id = described["id"]
     if env_id in gym.registry and json.loads(json.dumps(_registration(env_id))) == described:
         return
-    gym.registry.pop(env_id, None)  # the parent has registered something else under this id
+    gym.registry.pop(env_id, None)  # here the id belongs to another env than in the parent
     wrappers = tuple(WrapperSpec(*wrapper) for wrapper in described["additional_wrappers"])
     gym.register(**{**described, "additional_wrappers": wrappers})
 
 
 class Host:
-    """The envs of one worker and their places in the shared rows."""
+    """The envs of one worker, which write their rows into the shared memory."""
 
     def __init__(self, brief: dict[str, Any], memory_file: int) -> None:
         config = register_described(brief)
-        places, num_envs = range(brief["first"], brief["first"] + brief["count"]), brief["num_envs"]
-        envs = [make_env(config) for _ in places]
+        indices, num_envs = range(brief["first"], brief["first"] + brief["count"]), brief["num_envs"]
+        envs = [make_env(config) for _ in indices]
         specs = read_specs(envs[0], max_episode_steps_of(envs[0]))
         layout = shared_layout(specs, config.log_keys)
         arrays = map_shared(mmap.mmap(memory_file, shared_size(layout, num_envs)), layout, num_envs)
         self._action_spec = specs.action
-        self._actions = arrays.pop("action")[places.start : places.stop]
+        self._actions = arrays.pop("action")[indices.start : indices.stop]
         self._rows = arrays
         self._episodes = {
-            place: make_episode(config, env, specs, brief["seed"], brief["stream"], place, num_envs)
-            for place, env in zip(places, envs, strict=True)
+            index: make_episode(config, env, specs, brief["seed"], brief["stream"], index, num_envs)
+            for index, env in zip(indices, envs, strict=True)
         }
 
     def handle(self, kind: bytes, payload: bytes) -> bytes:
-        """Carry out one command; what it returns is the answer."""
+        """Carry out one command and return the answer."""
         if kind == STEP:
             active = json.loads(payload) if payload else self._episodes
             actions = as_action_list(self._action_spec, self._actions)
-            for (place, episode), action in zip(self._episodes.items(), actions, strict=True):
-                if place in active:
-                    episode.step(action, self._rows, place)
+            for (index, episode), action in zip(self._episodes.items(), actions, strict=True):
+                if index in active:
+                    episode.step(action, self._rows, index)
         elif kind == BEGIN:
-            for place in json.loads(payload):
-                self._episodes[place].reset(self._rows, place)
+            for index in json.loads(payload):
+                self._episodes[index].reset(self._rows, index)
         elif kind == GET_STATE:
-            return encode_state({str(place): episode.state() for place, episode in self._episodes.items()})
+            return encode_state({str(index): episode.state() for index, episode in self._episodes.items()})
         elif kind == LOAD_STATE:
             for key, state in decode_state(payload).items():
                 self._episodes[int(key)].load_state(state, self._rows, int(key))
-        elif kind == LOSE:
-            for place in json.loads(payload):
-                self._episodes[place].lose(self._rows, place)
+        elif kind == ABANDON:
+            for index in json.loads(payload):
+                self._episodes[index].abandon(self._rows, index)
         return b""
 
 
 def serve(channel: socket.socket, memory_file: int) -> None:
-    """Answer commands until the parent is gone or an env fails; a failed worker is not used again."""
+    """Answer commands until the parent is gone or an env fails. A failed worker is not used again."""
     host = None
     while True:
         kind, payload = receive(channel)
@@ -251,7 +251,7 @@ def serve(channel: socket.socket, memory_file: int) -> None:
 
 
 def _report(error: Exception) -> dict[str, str]:
-    """What the parent should know of a failure; :class:`~reverie.envs.process_vector.WorkerDied` reads it."""
+    """Report of a failure for :class:`~reverie.envs.worker_process.WorkerDied`."""
     if isinstance(error, EnvError):
         return {"message": error.message, "fix": error.fix, "topic": error.topic, "cause": error.cause}
     if isinstance(error, ReverieError):
@@ -261,7 +261,7 @@ def _report(error: Exception) -> dict[str, str]:
 
 
 def main() -> None:
-    for number in STOP_SIGNALS:  # they often go to a whole group of processes, and are the parent's to handle
+    for number in STOP_SIGNALS:  # the parent handles them; they are often sent to the whole process group
         signal.signal(number, signal.SIG_IGN)
     try:
         serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

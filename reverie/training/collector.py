@@ -141,7 +141,7 @@ class Collector:
     def load_state(self, state: State) -> None:
         self._interaction.now, self._player.carry = dict(state["now"]), dict(state["carry"])
         self.returns, self.lengths = state["returns"].copy(), state["lengths"].copy()
-        self.lost_episodes = self.vector.expect(self.now) if self.now else 0
+        self.lost_episodes = self.vector.check_restored(self.now) if self.now else 0
 
     def _step(self, row: Row) -> None:
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The suites of envs that Reverie knows, and which of them an env belongs to.
+"""The list of env suites, and lookup of an env's suite.
 
 To add a suite, write a file like those beside this one and add its declaration to :data:`SUITES`.
 """
@@ -35,7 +35,7 @@ SUITES: list[Suite] = [
 
 
 def register_suites() -> None:
-    """Put the envs that the suites declare into Gymnasium's registry. Does nothing the second time."""
+    """Register the envs that the suites declare with Gymnasium. Does nothing the second time."""
     for suite in SUITES:
         for env_id, entry in suite.envs.items():
             if env_id not in gym.registry:
@@ -44,7 +44,7 @@ def register_suites() -> None:
 
 
 def register_env(env_id: str) -> None:
-    """Let the suite of an id that is not registered yet register it, if there is such a suite."""
+    """Register an id with Gymnasium through its suite, if a suite has a matching prefix."""
     suite = find_suite(env_id)
     if suite is None or suite.register is None:
         return
@@ -56,7 +56,7 @@ def register_env(env_id: str) -> None:
 
 
 def find_suite(env_id: str) -> Suite | None:
-    """The suite of an env, by the start of its id or by the module that Gymnasium makes it from."""
+    """The suite of an env, by the prefix of its id or the module of its class."""
     by_prefix = next((suite for suite in SUITES if suite.prefixes and env_id.startswith(suite.prefixes)), None)
     if by_prefix is not None or env_id not in gym.registry:
         return by_prefix

@@ -1,7 +1,7 @@
 """Bandits: ``Bandit/Bernoulli-v0``, ``Bandit/Gaussian-v0``, ``Bandit/Drifting-v0``, ``Bandit/Contextual-v0``.
 
-``arms_seed`` decides the arms, not the episode's seed, so an agent meets the same arms in every episode. An episode is
-1000 pulls. ``info["regret"]`` is the sum, since the reset, of the best arm's mean reward minus that of the chosen arm.
+The arms depend on ``arms_seed``, not on the episode's seed, so they are the same in every episode. An episode is 1000
+pulls. ``info["regret"]`` is the sum, since the reset, of the best arm's mean reward minus that of the chosen arm.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Bandit(gym.Env[Any, Any]):
 
 
 class GaussianBandit(Bandit):
-    """Rewards are normal with deviation 1; so are the means of the arms."""
+    """Rewards are normal with standard deviation 1. The means of the arms are standard normal."""
 
 
 class BernoulliBandit(Bandit):
     """Rewards are 0 or 1. The arms' probabilities of a 1 are evenly spaced between 0 and 1, in random order.
 
-    Randomly drawn probabilities could be so close that no affordable number of pulls tells the arms apart.
+    Random probabilities could be too close for any affordable number of pulls to distinguish the arms.
     """
 
     def draw_means(self, rng: np.random.Generator, contexts: int, arms: int) -> Array:

@@ -16,8 +16,8 @@ def _repair(env: Env) -> Env:
 
 
 def _renew_world(walker: Any) -> None:
-    """BipedalWalker keeps its Box2D world over resets, and the solver remembers earlier bodies in it."""
-    walker._destroy()  # while the world that the bodies belong to still exists
+    """BipedalWalker keeps its Box2D world across resets, and earlier bodies in it change the solver's results."""
+    walker._destroy()  # before the world of these bodies is replaced
     walker.world = type(walker.world)()
 
 

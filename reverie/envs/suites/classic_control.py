@@ -27,7 +27,7 @@ class CartPoleState:
             return
         if state["steps"].shape != (env.num_envs,):
             raise RunError(
-                f"The saved state holds {count(len(state['steps']), 'env')}, this run has {env.num_envs}.",
+                f"The checkpoint has {count(len(state['steps']), 'env')}, this run has {env.num_envs}.",
                 f"Set env.num_envs={len(state['steps'])} to continue, or start a new run.",
             )
         for name in ("state", "steps", "prev_done"):

@@ -22,7 +22,7 @@ _RENDER_SIZE = 256
 
 
 class CrafterEnv(gym.Env[Array, np.int64]):
-    """Reward 1 for each new achievement of an episode, and a tenth of every change of health.
+    """Reward 1 for each new achievement in an episode, plus a tenth of every change of health.
 
     ``info["achievement_<name>"]`` counts how often an achievement was unlocked in this episode.
     """
@@ -35,7 +35,7 @@ class CrafterEnv(gym.Env[Array, np.int64]):
 
         self.render_mode = render_mode
         self._achievements = sorted(crafter.constants.achievements)
-        # No length: Gymnasium's time limit truncates the episode, Crafter's own would terminate it.
+        # No length: Gymnasium's time limit truncates the episode, Crafter's would terminate it.
         self._game = crafter.Env(size=(size, size), reward=self.has_reward, length=None, seed=0)
         self.observation_space = spaces.Box(0, 255, (size, size, 3), np.uint8)
         self.action_space = spaces.Discrete(len(crafter.constants.actions))
@@ -70,8 +70,8 @@ class CrafterWithoutReward(CrafterEnv):
 def order_crafter_objects() -> None:
     """Patch Crafter's worlds to keep their objects in order of insertion.
 
-    Crafter keeps the creatures of each area in a set and removes a random one. The order of a set of objects depends on
-    their memory addresses, which no seed decides.
+    Crafter stores the creatures of each area in a set and removes a random one. The order of the set depends on memory
+    addresses, which no seed controls.
     """
     from crafter.engine import World
 

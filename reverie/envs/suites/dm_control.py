@@ -22,7 +22,7 @@ from reverie.envs.suites.mujoco import read_state, write_state
 _PREFIX = "dmc/"
 _EPISODE_STEPS = 1000
 _CAMERAS = {"quadruped": 2}
-"""Cameras that show more than the default 0."""
+"""Domains whose default camera is not 0: these show more."""
 _RENDER_SIZE = 256
 Observation = dict[str, Array]
 
@@ -88,7 +88,7 @@ class DMControlEnv(gym.Env[Observation, Array]):
 
 
 def _choose_gl_backend(is_needed: bool) -> None:
-    """Before dm_control is imported. Without frames it works without a GL backend."""
+    """Called before dm_control is imported. Without frames it works without a GL backend."""
     if is_needed:
         gl.require_backend()
     elif gl.choose_backend() is None:

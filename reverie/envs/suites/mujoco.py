@@ -16,7 +16,7 @@ _printed: set[str] = set()
 
 
 class MujocoState:
-    """Everything that the next integration step depends on. Values that envs read between steps may be stale."""
+    """All that the next integration step depends on. Derived values that envs read before it may be outdated."""
 
     def save(self, env: Any) -> Row:
         return {"mujoco": read_state(env.model, env.data)}
@@ -50,8 +50,8 @@ def _print_warnings() -> None:
 
 
 def _print_warning(text: str) -> None:
-    """Print each kind once per process. Skip deprecated model files: those are Gymnasium's, not the user's."""
-    kind = text.partition(" at ")[0]  # the joint and the time follow
+    """Print each kind once per process. Skip warnings about deprecated model files, which belong to Gymnasium."""
+    kind = text.partition(" at ")[0]  # without the joint and the time
     if kind in _printed or "is deprecated" in text:
         return
     _printed.add(kind)

@@ -17,7 +17,7 @@ from reverie.envs.wrappers.leaves import LeafWrapper, Space
 
 
 class Grayscale(LeafWrapper):
-    """Turns colour images into brightness, (H, W, 3) to (H, W, 1)."""
+    """Converts colour images to grayscale, (H, W, 3) to (H, W, 1)."""
 
     wanted = "a colour image (uint8, height x width x 3)"
 
@@ -35,7 +35,7 @@ class Grayscale(LeafWrapper):
         return spaces.Box(0, 255, (*space.shape[:2], 1), np.uint8)
 
     def change(self, value: Array, space: Space, path: str) -> Array:
-        # In integers, so that every machine rounds the same way.
+        # Integer arithmetic, so that every machine rounds in the same way.
         brightness = value.astype(np.uint32) @ np.array([299, 587, 114], np.uint32)
         return ((brightness + 500) // 1000).astype(np.uint8)[..., None]
 
@@ -68,7 +68,7 @@ class Resize(LeafWrapper):
 
 
 class RenderPixels(gym.ObservationWrapper[Any, Any, Any]):
-    """Replaces the observation by the rendered frame, which makes any env an image task."""
+    """Replaces the observation by the rendered frame."""
 
     needs_pixels = True
 
@@ -83,8 +83,8 @@ class RenderPixels(gym.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         if env.render_mode != "rgb_array":
             raise ConfigError(
-                f"RenderPixels needs frames, but {env.unwrapped} renders none.",
-                "Remove it from env.wrappers, or give the env the render_mode 'rgb_array'.",
+                f"RenderPixels needs frames, but {env.unwrapped} does not render any.",
+                "Remove it from env.wrappers, or make the env with render_mode='rgb_array'.",
             )
         self._height, self._width = config.height, config.width
         self.observation_space = spaces.Box(0, 255, (config.height, config.width, 3), np.uint8)
@@ -106,8 +106,8 @@ def resize_image(image: Array, height: int, width: int) -> Array:
 
 
 def _resize_plane(plane: Array, height: int, width: int) -> Array:
-    picture = Image.fromarray(np.ascontiguousarray(plane))
-    return np.asarray(picture.resize((width, height), Image.Resampling.BOX))
+    image = Image.fromarray(np.ascontiguousarray(plane))
+    return np.asarray(image.resize((width, height), Image.Resampling.BOX))
 
 
 def _is_image(space: Space) -> bool:

@@ -13,7 +13,7 @@ Space = spaces.Space[Any]
 
 
 class LeafWrapper(gym.ObservationWrapper[Any, Any, Any]):
-    """Base class. ``wanted`` says in an error what kind of leaf the wrapper needs."""
+    """Base class. ``wanted`` describes, in error messages, the kind of leaf that the wrapper needs."""
 
     wanted = ""
 
@@ -23,7 +23,7 @@ class LeafWrapper(gym.ObservationWrapper[Any, Any, Any]):
         if not any(self.fits(leaf) for leaf in leaves(self._inner_space)):
             raise ConfigError(
                 f"{type(self).__name__} needs {self.wanted}, but the observation space is {self._inner_space}.",
-                "Remove the wrapper from env.wrappers, or put a wrapper before it that gives what it needs.",
+                f"Remove the wrapper from env.wrappers, or put one before it whose output is {self.wanted}.",
             )
         self.observation_space = self._map_space(self._inner_space)
 

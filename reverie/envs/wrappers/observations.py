@@ -18,14 +18,14 @@ from reverie.envs.wrappers.leaves import LeafWrapper, Space, leaves
 
 
 class FrameStack(LeafWrapper):
-    """Concatenates the last ``frames`` observations along the last axis. After a reset the first one is repeated."""
+    """Concatenates the last ``frames`` observations along the last axis. A reset repeats the first observation."""
 
     wanted = "an observation of numbers (Box)"
 
     class Config(ComponentConfig):
         kind: str = "frame_stack"
         frames: int = Field(4, ge=2)
-        """How many observations are concatenated."""
+        """Number of observations per stack."""
 
     def __init__(self, env: gym.Env[Any, Any], config: Config) -> None:
         self._frames = config.frames
@@ -77,7 +77,7 @@ class OneHot(LeafWrapper):
 
 
 class MaskObservation(LeafWrapper):
-    """Keeps only some numbers of a vector, e.g. CartPole without velocities, to test recurrent networks."""
+    """Keeps some numbers of a vector. CartPole without velocities, for example, needs a recurrent network."""
 
     wanted = "a vector (Box of one dimension)"
 
@@ -119,7 +119,7 @@ def _is_vector(space: Space) -> bool:
 
 
 def _as_frame(value: Array) -> Array:
-    """Images without channels get one, so that frames are stacked as channels and not as columns."""
+    """Add a channel axis to images without one, so that frames are stacked as channels and not as columns."""
     return value[..., None] if value.dtype == np.uint8 and value.ndim == 2 else value
 
 

@@ -1,4 +1,4 @@
-"""Wrappers that change actions, episode lengths and rewards, but no observations."""
+"""Wrappers that change actions, episode lengths or rewards, but not observations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class TimeLimit(gym.wrappers.TimeLimit):
-    """Truncates episodes after ``steps`` steps. Listed after action_repeat it counts the agent's steps."""
+    """Truncates episodes after ``steps`` steps. If listed after action_repeat, it counts actions of the agent."""
 
     keeps_observations = True
 

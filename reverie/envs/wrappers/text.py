@@ -1,8 +1,8 @@
 """Text observations (mission strings) as token indices, which networks read like discrete observations.
 
-Tokens are characters, unless ``vocabulary`` lists words. Characters need no word list and never collide: the symbols
-are the space's character set, in sorted order. Every text gets the same number of tokens. Token 0 is padding, 1 an
-unknown symbol, and the symbols follow. Nothing is learned or remembered, so equal texts always get equal tokens.
+Tokens are characters, unless ``vocabulary`` lists words. Characters need no word list: the symbols are the space's
+character set in sorted order. Every text gets the same number of tokens. Token 0 is padding, 1 an unknown symbol, and
+the symbols start at 2. The tokenizer has no state, so equal texts always get equal tokens.
 
 :func:`reverie.envs.make.make_env` adds this wrapper to every env that still has text observations.
 """
@@ -24,7 +24,7 @@ from reverie.envs.wrappers.leaves import LeafWrapper, Space, leaves
 PADDING, UNKNOWN = 0, 1
 _FIRST_SYMBOL = 2
 _DEFAULT_LENGTH = 64
-"""Tokens of spaces that do not say how long their texts are."""
+"""Number of tokens if the space does not limit the length of its texts."""
 _DEFAULT_CHARACTERS = string.digits + string.ascii_letters + string.punctuation + " "
 
 
@@ -36,10 +36,10 @@ class TextTokens(LeafWrapper):
     class Config(ComponentConfig):
         kind: str = "text_tokens"
         length: int | None = Field(None, ge=1)
-        """Tokens per text. Longer texts are cut off. Empty: as many as the space's longest text has, or 64 if the space
-        sets no limit."""
+        """Tokens per text. Longer texts are truncated. Empty: enough for the longest text of the space, or 64 if the
+        space has no limit."""
         vocabulary: tuple[str, ...] = ()
-        """Words that get a token each, in lower or upper case. Other words are unknown. Empty: tokens are
+        """Words that each become one token, ignoring case. Other words become the unknown token. Empty: tokens are
         characters."""
 
     def __init__(self, env: gym.Env[Any, Any], config: Config) -> None:
@@ -82,5 +82,5 @@ def is_text(space: Space) -> bool:
 
 
 def has_text(space: Space | None) -> bool:
-    """Whether any leaf of an observation space is a text. False for an env that lacks the space."""
+    """Whether any leaf of an observation space is a text. False for None, an env without a space."""
     return space is not None and any(is_text(leaf) for leaf in leaves(space))

@@ -159,11 +159,11 @@ def test_a_lost_episode_can_be_saved_again() -> None:
     (episode, rows), (other, other_rows) = (_start(CountingEnv(length=9)) for _ in range(2))
     episode.reset(rows, 0)
     episode.step(1, rows, 0)
-    episode.lose(rows, 0)
+    episode.abandon(rows, 0)
     state = episode.state()
     assert (state["episode"], state["pending"], state["lost"], len(state["actions"])) == (0, False, True, 0)
     other.load_state(state, other_rows, 0)
-    other.lose(rows, 0)  # the vector knows what was seen last
+    other.abandon(rows, 0)  # the vector knows what was seen last
     for _ in range(4):
         episode.step(2, rows, 0)
         other.step(2, other_rows, 0)

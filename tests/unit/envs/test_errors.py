@@ -20,7 +20,7 @@ MISTAKES = {
     "OldStep": "step() returns 4 values instead of 5.",
     "OldReset": "reset() does not return two values, observation and info.",
     "SeedlessReset": "reset() raised TypeError",
-    "WrongShape": "The observation has shape (1,) at step 1; its space says (2,).",
+    "WrongShape": "The observation has shape (1,) at step 1; its space has (2,).",
     "TextReward": "The reward at step 1 is '1.0', not a number.",
     "ArrayReward": "The reward at step 1 is array([1.]), not a number.",
     "NanReward": "The reward at step 1 is nan.",
@@ -91,7 +91,7 @@ def test_a_run_on_a_broken_env_is_refused_before_it_has_a_folder(tmp_path: Path)
 def test_a_constructor_that_lacks_arguments_names_them_as_settings() -> None:
     with pytest.raises(ConfigError, match="without size and colour") as caught:
         make_env(EnvConfig(id="broken_envs.NeedsSize"))
-    assert caught.value.fix == "Give env.kwargs.size=... env.kwargs.colour=..."
+    assert caught.value.fix == "Set env.kwargs.size=... env.kwargs.colour=..."
 
 
 def test_a_constructor_that_raises_names_its_line() -> None:

@@ -94,5 +94,5 @@ def test_a_vector_class_must_reset_on_the_next_step() -> None:
 def test_an_unknown_vector_class_says_that_it_cannot_be_saved() -> None:
     vector = NativeVector(CARTPOLE, 0, "collect", 4)
     vector._env = gym.make_vec("Pendulum-v1", 4, vectorization_mode="sync")
-    with pytest.raises(RunError, match="no known way to save"):
+    with pytest.raises(RunError, match="cannot be saved"):
         vector.state()

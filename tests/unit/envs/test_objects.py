@@ -86,7 +86,7 @@ def test_wrappers_of_a_made_env_are_made_again() -> None:
     ("given", "words"),
     [
         (Corridor(5), ["This Corridor cannot be copied", "train(lambda: Corridor(...))", "env.kwargs"]),
-        (Unrecorded(gym.make("CartPole-v1")), ["wrapped in Unrecorded", "train(lambda: Unrecorded("]),
+        (Unrecorded(gym.make("CartPole-v1")), ["its wrapper Unrecorded", "train(lambda: Unrecorded("]),
         (gym.make_vec("CartPole-v1", 2, "sync"), ["vector of envs", "env.num_envs"]),
         (int, ["The class int is not a Gymnasium environment"]),
         (42, ["Cannot train on 42, of type int", "gymnasium.make"]),
@@ -101,7 +101,7 @@ def test_what_cannot_be_trained_on_is_refused_with_what_can(given: Any, words: l
 
 
 def test_an_object_of_another_program_is_explained() -> None:
-    with pytest.raises(ConfigError, match=r"given to train\(\) as a Python object(.|\n)*top of a module"):
+    with pytest.raises(ConfigError, match=r"passed to train\(\) as a Python object(.|\n)*top level of a module"):
         make_env(EnvConfig(id="Python/gone"))
     with pytest.raises(ConfigError, match="__main__ is the script or notebook that defined it"):
         make_env(EnvConfig(id="__main__.Gone"))

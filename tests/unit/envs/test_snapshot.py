@@ -96,7 +96,7 @@ def test_what_does_not_follow_from_the_seed_is_statistical(name: str) -> None:
     """The second differs only where a reset is the first in its process: after a snapshot with a reset due."""
     verdict = probe_snapshot(EnvConfig(id=f"broken_envs.{name}"))
     assert (verdict.kind, verdict.method) == ("statistical", "replay")
-    assert verdict.reason == "restored in another process, row 1 from the snapshot on differs in obs"
+    assert verdict.reason == "restored in another process, row 1 after the snapshot differs in obs"
 
 
 def test_an_episode_that_ends_early_elsewhere_is_statistical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_an_episode_that_ends_early_elsewhere_is_statistical(tmp_path: Path, mon
     verdict = probe_snapshot(EnvConfig(id="fickle.Fickle"))
     assert (verdict.kind, verdict.method) == ("statistical", "replay")
     assert "could not be restored" in verdict.reason
-    assert "does not repeat" in verdict.reason
+    assert "cannot be repeated" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_an_env_of_the_running_script_is_unchecked(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(gym.registry, "Test/Local-v0", EnvSpec("Test/Local-v0", Local))
     verdict = probe_snapshot(EnvConfig(id="Test/Local-v0"))
     assert verdict.method == "unchecked"
-    assert "lies in the script that runs" in verdict.reason
+    assert "is defined in the running script" in verdict.reason
 
 
 def test_arguments_that_cannot_travel_are_no_obstacle() -> None:
@@ -150,7 +150,7 @@ def test_native_vectors_are_judged_by_their_class(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(gym.registry, "Test/Native-v0", other)
     verdict = probe_snapshot(EnvConfig(id="Test/Native-v0", vector="native"))
     assert (verdict.kind, verdict.method) == ("statistical", "none")
-    assert "'Test/Native-v0' offers no way" in verdict.reason
+    assert "'Test/Native-v0' cannot be saved" in verdict.reason
 
 
 @pytest.fixture
@@ -398,10 +398,10 @@ def test_a_state_that_does_not_fit_is_explained() -> None:
         episode.step(1, rows, 0)
     state = episode.state()
     other, other_rows = _start(make_env(CARTPOLE))
-    with pytest.raises(RunError, match="that this env lacks"):
+    with pytest.raises(RunError, match="cannot load one"):
         other.load_state(state, other_rows, 0)
     bare, bare_rows = _start(Drift())
-    with pytest.raises(RunError, match="does not fit it: KeyError"):
+    with pytest.raises(RunError, match="cannot be loaded: KeyError"):
         bare.load_state(state, bare_rows, 0)
 
 

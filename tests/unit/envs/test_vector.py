@@ -179,11 +179,11 @@ def test_restored_envs_that_show_something_else_begin_new_episodes(kind: str) ->
     state = saved.state()
     try:
         untouched.load_state(state)
-        assert untouched.expect(now) == 0
+        assert untouched.check_restored(now) == 0
         restored.load_state(state)
         other = {key: values.copy() for key, values in now.items()}
         other["obs"][1] += 1
-        assert restored.expect(other) == 1
+        assert restored.check_restored(other) == 1
         rows, same = _play(restored, 3, "next"), _play(untouched, 3, "next")
     finally:
         restored.close()

@@ -1,9 +1,9 @@
 """Reverie's own tiny envs, for tests, demonstrations and debugging. The best return of each is known.
 
-``Reverie/Counting-v0``  every observation says which episode, which step and which action led to it
-``Reverie/Motion-v0``    an image task that one frame cannot solve; the best return is 31
-``Reverie/Constant-v0``  reward 1 for ever under a time limit; the value of each state is 1 / (1 - gamma)
-``Reverie/Recall-v0``    name a cue that was shown steps ago; only agents with a hidden state can
+``Reverie/Counting-v0``  observations contain the episode, the step and the last action, so tests can verify rows
+``Reverie/Motion-v0``    an image task that cannot be solved from one frame; the best return is 31
+``Reverie/Constant-v0``  reward 1 at every step until a time limit; the value of each state is 1 / (1 - gamma)
+``Reverie/Recall-v0``    recall a cue that was shown some steps ago; needs an agent with a hidden state
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 
 class ConstantRewardEnv(gym.Env[Any, Any]):
-    """Reward 1 at every step. One state, actions without effect, no end but the time limit.
+    """Reward 1 at every step, one state, actions without effect. Only a time limit ends episodes.
 
-    An agent that bootstraps through truncation, as it should, learns the value 1 / (1 - gamma).
+    An agent that correctly bootstraps through truncation learns the value 1 / (1 - gamma).
     ``is_discrete`` makes the observation discrete, ``is_continuous`` the action continuous.
     """
 

@@ -1,4 +1,4 @@
-"""``Reverie/Counting-v0``: every observation says which episode, which step and which action led to it."""
+"""``Reverie/Counting-v0``: observations contain the episode, the step and the last action."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ ObservationChoice = Literal["vector", "image", "dict", "tuple", "discrete"]
 ActionChoice = Literal["discrete", "continuous", "unbounded", "multi_discrete", "multi_binary", "mixed"]
 
 EPISODE, STEP, ACTION, CHECKSUM = range(4)
-"""Indices of the four numbers that :class:`CountingEnv` shows."""
+"""Indices of the four numbers in an observation of :class:`CountingEnv`."""
 IMAGE_SHAPE = (16, 16, 3)
 _IMAGE_OFFSET, _IMAGE_SCALE = 2**20, 16
 
 
 def episode_name(seed: int) -> int:
-    """The number that :class:`CountingEnv` shows in an episode that was reset with this seed."""
+    """The name of an episode of :class:`CountingEnv` that was reset with this seed."""
     return seed % 1_000_003
 
 
 class CountingEnv(gym.Env[Any, Any]):
-    """Shows four numbers: episode name, step in the episode, last action received, checksum of all actions.
+    """Observations are four numbers: name of the episode, step, last action, checksum of all actions.
 
     The episode's name comes from its seed (see :func:`episode_name`). It is not a count, because a count would survive
     ``reset`` and could not be restored by replaying an episode. The reward is the step number, so all rows of an
-    episode differ. At a first row the action is -1. :func:`read_counting` reads the numbers from any kind of
-    observation but ``discrete``, which shows the step only.
+    episode differ. In first rows the action is -1. :func:`read_counting` reads the numbers from any kind of observation
+    except ``discrete``, which contains only the step.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's own form

@@ -1,4 +1,4 @@
-"""``Reverie/Motion-v0``: an image task that one frame cannot solve."""
+"""``Reverie/Motion-v0``: an image task that cannot be solved from one frame."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from reverie.core.types import Array
 
 
 class MotionEnv(gym.Env[Array, np.int64]):
-    """Say which way the blob last moved: 0 for left, 1 for right.
+    """Choose the direction in which the blob last moved: 0 for left, 1 for right.
 
-    The blob moves along a ring, so its position says nothing. Its direction flips at random, so an agent has to
-    compare the last two frames. Each right answer earns 1. The first frame shows no motion, and its answer earns
-    nothing. Over the 32 steps of an episode the best return is 31, and guessing earns 15.5 on average.
+    The blob moves around a ring, so its position carries no information. Its direction flips at random, so an agent
+    must compare the last two frames. Each correct answer gives reward 1. The first frame shows no motion, and its
+    answer gives no reward. In the 32 steps of an episode the best return is 31, and guessing gives 15.5 on average.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's own form

@@ -1,4 +1,4 @@
-"""``Reverie/Recall-v0``: a task that only agents with a hidden state can solve."""
+"""``Reverie/Recall-v0``: a task that needs an agent with a hidden state."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from reverie.core.types import Array
 
 
 class RecallEnv(gym.Env[Array, np.int64]):
-    """The first observation shows one of several cues. After a delay the agent has to name it.
+    """The first observation shows one of several cues. After a delay the agent must choose the action of that cue.
 
-    An observation has one number per cue and a last one that says "answer now". ``delay`` empty observations follow
-    the cue. A right answer earns 1, and any answer ends the episode. Earlier actions have no effect, so an agent cannot
-    store the cue in the env, and all observations that ask for the answer are equal: an agent without a hidden state is
-    right once in ``cues`` times, whatever it does.
+    An observation has one number per cue and a last number that asks for the answer. ``delay`` empty observations come
+    between the two. A correct answer gives reward 1, and any answer ends the episode. Earlier actions have no effect,
+    so an agent cannot store the cue in the env, and all observations that ask for the answer are equal. So an agent
+    without a hidden state is right with probability 1 / ``cues``.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's own form
