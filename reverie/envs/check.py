@@ -153,7 +153,7 @@ class _Checker:
             self.report(
                 "limit",
                 "warning",
-                f"An episode did not end within {counted(self.max_steps, 'step')}, and the env has no time limit.",
+                f"An episode did not end within {counted(self.max_steps, 'step')}. The env declares no limit.",
                 _SET_LIMIT,
             )
 
