@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from reverie.core.reads import Read
-from reverie.core.types import ACTION_KINDS, ActionKind, Array, Batch, Block, Carry, Clock, Mode, Row, State, WriteBack
+from reverie.core.types import (
+    ACTION_KINDS,
+    ActionKind,
+    Array,
+    Batch,
+    Block,
+    Carry,
+    Clock,
+    Mode,
+    Observed,
+    Row,
+    State,
+    WriteBack,
+)
 
 if TYPE_CHECKING:
     from reverie.core.specs import Specs  # imports gymnasium, which commands without envs do without
@@ -105,6 +118,39 @@ class KnowsExtras(Protocol):
     @staticmethod
     def extras_of(config: Any) -> Row:
         """Examples (1, ...) of which only shape and dtype count."""
+        ...
+
+
+@runtime_checkable
+class WorldModel(Protocol):
+    """An algorithm with a model of the env. Evaluations, ``reverie foresee`` and reports compare it with reality.
+
+    Latents are numpy arrays by name. These methods change nothing, and neither does ``act`` of such an algorithm.
+    """
+
+    def initial(self, num_envs: int) -> Row:
+        """The latents (N, ...) before an episode."""
+        ...
+
+    def observe(self, rows: Batch, rng: np.random.Generator) -> Observed:
+        """The latents (B, T, ...) of rows (B, T) that begin with an episode and have ``previous_action``."""
+        ...
+
+    def imagine(self, latents: Row, actions: Array, rng: np.random.Generator) -> Row:
+        """The latents (N, H, ...) after each of the actions (N, H, ...), from ``latents`` (N, ...)."""
+        ...
+
+    def predict(self, latents: Row) -> Row:
+        """``reward``, ``continuation`` (the probability that the episode goes on) and perhaps ``value``, (...) each."""
+        ...
+
+
+@runtime_checkable
+class Decodes(Protocol):
+    """A world model with a decoder. It is called only where observations are shown."""
+
+    def decode(self, latents: Row) -> Row:
+        """Observations (...) in the units of the env."""
         ...
 
 

@@ -110,16 +110,13 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Foreseen:
-    """What a world model makes of rows (B, T). Both rows hold observations, ``reward`` and ``continuation``.
+class Observed:
+    """What a world model makes of rows (B, T)."""
 
-    ``seen`` (B, T, ...) is what its memory shows of each row after having been shown it. ``ahead`` (N, H, ...) are
-    dreams of H steps with the actions that were really done. ``continuation`` is the chance that an episode goes on.
-    """
-
-    seen: Row
-    ahead: Row
-    losses: Mapping[str, float]
+    latents: Row
+    """Arrays (B, T, ...) by name: the state of the model after each row."""
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """The model's mean losses on these rows."""
 
 
 class Sealed:

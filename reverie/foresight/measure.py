@@ -1,19 +1,21 @@
-"""How well a world model foresees: its dreams beside what really happened, over rows that it never learnt from.
+"""How well a world model foresees: its open-loop predictions compared with what happened, on rows it never learns from.
 
-Dreams start every few rows from what was seen so far and follow the actions that were really done. Their squared error
-is compared with that of the simplest forecast, that everything stays as it is. Images count in shares of full
-brightness; of indices the share of wrong ones is the error.
+Every few rows a prediction starts from what was observed so far and continues with the actions that were taken. Its
+squared error is compared with that of the simplest forecast: everything stays as it is. Images count as fractions of
+full brightness; the error of indices is the fraction of wrong ones. Observations are compared if the model has a
+decoder. Values and latents have no true values: those of the observed rows take their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from reverie.core.types import Array, Foreseen, Row, observation_keys
+from reverie.core.contracts import Decodes, WorldModel
+from reverie.core.types import Array, Row, observation_keys
 from reverie.policy import Policy
 
 BINS = 10
@@ -22,18 +24,18 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Errors:
-    """Of dreams, by how many steps they look ahead: (H,) each."""
+    """Mean squared errors of open-loop predictions by steps ahead, (H,) each."""
 
     model: Array
     repeat_last: Array
     counts: Array
-    """Dreams that were not cut short by the end of their episode."""
+    """Predictions whose episode had not ended by then."""
 
     def mean(self, errors: Array) -> float:
         return float(np.average(errors, weights=self.counts)) if self.counts.any() else 0.0
 
     def metrics(self) -> dict[str, float]:
-        """Relative errors below 1 are better than repeating; where nothing ever changes there are none."""
+        """Relative errors below 1 are better than repeating. Undefined, and left out, where nothing changes."""
         model, repeat_last = self.mean(self.model), self.mean(self.repeat_last)
         metrics = {"mse": model, "repeat_last_mse": repeat_last}
         if repeat_last > 0:
@@ -45,7 +47,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was predicted and what came, on average over bins of alike predictions (K,)."""
+    """Means of predictions and of what happened, over K bins of similar predictions."""
 
     predicted: Array
     actual: Array
@@ -67,70 +69,94 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Look:
-    """Rows (B, T), what the model made of them, and where its dreams began: ``starts`` (N, 2) of env and time."""
+class Measurement:
+    """Rows (B, T), and what a world model predicts for them: observations if it decodes, and all else that it has."""
 
     rows: Row
-    foreseen: Foreseen
+    seen: Row
+    """(B, T, ...) from the latents of the observed rows."""
+    ahead: Row
+    """(N, H, ...) from imagined latents."""
     starts: Array
-    steps: int
+    """(N, 2): env and time of the last observed row of each open-loop prediction."""
+    losses: Mapping[str, float]
+
+    @property
+    def steps(self) -> int:
+        """H: how far predictions look ahead."""
+        return int(self.ahead["reward"].shape[1])
+
+    @cached_property
+    def truth(self) -> Row:
+        """What predictions are compared with (B, T, ...)."""
+        return {**self.seen, **self.rows, "continuation": (~self.rows["terminated"]).astype(np.float32)}
 
     @cached_property
     def is_real(self) -> Array:
-        """(N, H): which steps of the dreams belong to the episode that they began in."""
-        return ~np.logical_or.accumulate(self.truth("is_first"), axis=1)
+        """(N, H): whether the step belongs to the episode in which the prediction started."""
+        return ~np.logical_or.accumulate(self.true_ahead("is_first"), axis=1)
 
-    def truth(self, key: str) -> Array:
-        """What really came (N, H, ...)."""
+    def true_ahead(self, key: str) -> Array:
+        """What happened (N, H, ...)."""
         env, time = self.starts.T
-        values: Array = self.rows[key][env[:, None], time[:, None] + 1 + np.arange(self.steps)]
+        values: Array = self.truth[key][env[:, None], time[:, None] + 1 + np.arange(self.steps)]
         return values
+
+    @property
+    def observations(self) -> list[str]:
+        """The decoded observations."""
+        return observation_keys(self.seen)
 
     @cached_property
     def errors(self) -> dict[str, Errors]:
-        """Of every observation and of the reward."""
-        return {key: self._errors(key) for key in (*observation_keys(self.rows), "reward")}
+        return {key: self._errors(key) for key in self.ahead}
 
     @cached_property
     def calibrations(self) -> dict[str, Calibration]:
-        seen = self.foreseen.seen
-        goes_on = (~self.rows["terminated"]).astype(np.float32)
-        return {
-            "reward": Calibration.of(seen["reward"], self.rows["reward"]),
-            "continuation": Calibration.of(seen["continuation"], goes_on),
-        }
+        return {key: Calibration.of(self.seen[key], self.truth[key]) for key in ("reward", "continuation")}
 
     def metrics(self) -> dict[str, float]:
-        """Everything as numbers for one line."""
         return dict(self._metrics())
 
     def _metrics(self) -> Iterator[tuple[str, float]]:
         for key, errors in self.errors.items():
             yield from ((f"open_loop/{key}/{name}", value) for name, value in errors.metrics().items())
-        for key in observation_keys(self.rows):
-            yield f"reconstruction/{key}/mse", float(_distance(self.foreseen.seen[key], self.rows[key]).mean())
+        for key in self.observations:
+            yield f"reconstruction/{key}/mse", float(_distance(self.seen[key], self.rows[key]).mean())
         for key, calibration in self.calibrations.items():
             yield from ((f"calibration/{key}_{name}", value) for name, value in calibration.metrics().items())
-        yield from ((f"held_out/loss_{name}", value) for name, value in self.foreseen.losses.items())
+        yield from ((f"held_out/loss_{name}", value) for name, value in self.losses.items())
 
     def _errors(self, key: str) -> Errors:
-        truth, real = self.truth(key), self.is_real
+        truth, real = self.true_ahead(key), self.is_real
         env, time = self.starts.T
-        model = _distance(self.foreseen.ahead[key], truth)
-        last = _distance(np.broadcast_to(self.rows[key][env, time][:, None], truth.shape), truth)
+        model = _distance(self.ahead[key], truth)
+        last = _distance(np.broadcast_to(self.truth[key][env, time][:, None], truth.shape), truth)
         counts = real.sum(0)
         means = [(errors * real).sum(0, dtype=np.float64) / np.maximum(counts, 1) for errors in (model, last)]
         return Errors(means[0], means[1], counts)
 
 
-def take_look(policy: Policy, rows: Row, context: int, steps: int, rng: np.random.Generator) -> Look:
-    """Let the policy's world model dream over rows (B, T)."""
+def measure(policy: Policy, rows: Row, context: int, steps: int, rng: np.random.Generator) -> Measurement:
+    """Compare the policy's world model with rows (B, T) that begin with episodes."""
+    model = policy.algorithm
+    assert isinstance(model, WorldModel)
     envs, length = rows["is_first"].shape
     times = np.arange(context - 1, length - steps, steps)
     starts = np.stack(np.meshgrid(np.arange(envs), times, indexing="ij"), -1).reshape(-1, 2)
-    normal = policy.normaliser.normalise_batch(rows)
-    foreseen: Foreseen = policy.algorithm.foresee(normal, starts, steps, rng)  # type: ignore[attr-defined]
-    return Look(dict(normal), foreseen, starts, steps)
+    normal = dict(policy.normaliser.normalise_batch(rows))
+    observed = model.observe(normal, rng)
+    env, time = starts.T
+    begin = {key: values[env, time] for key, values in observed.latents.items()}
+    actions = normal["action"][env[:, None], time[:, None] + np.arange(steps)]
+    seen, ahead = (describe(model, latents) for latents in (observed.latents, model.imagine(begin, actions, rng)))
+    return Measurement(normal, seen, ahead, starts, observed.losses)
+
+
+def describe(model: WorldModel, latents: Row) -> Row:
+    """What latents (...) stand for: decoded observations first, predictions, and the latents themselves."""
+    decoded = model.decode(latents) if isinstance(model, Decodes) else {}
+    return {**decoded, **model.predict(latents), **{f"latent/{key}": values for key, values in latents.items()}}
 
 
 def _distance(predicted: Array, truth: Array) -> Array:

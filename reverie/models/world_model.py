@@ -45,7 +45,7 @@ class Prediction(NamedTuple):
 
 
 class RSSMWorldModel(nn.Module):
-    """A :class:`reverie.core.contracts.WorldModel` with a decoder. ``losses`` compares it with rows."""
+    """Encoder, RSSM, decoder and heads. ``losses`` compares its predictions with rows."""
 
     Config = WorldModelConfig
 

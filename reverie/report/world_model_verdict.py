@@ -1,7 +1,7 @@
-"""Which part of a world-model agent is behind, in one sentence, from the newest look at its model.
+"""Which part of a world-model agent is worst, in one sentence, from the newest measurement of its foresight.
 
-The parts build on each other, so the first that fails is named: what is not reconstructed cannot be foreseen, what is
-not foreseen cannot be rewarded, and a policy learns only from dreams that are right.
+The parts build on each other, so the first that fails is named: reconstruction, dynamics, reward, actor. Without a
+decoder, imagined latents that drift away from the observed ones stand for the dynamics.
 """
 
 from __future__ import annotations
@@ -17,15 +17,23 @@ MOST_OPEN_LOOP = 0.8
 
 def verdict(look: Foresight, score: float | None = None, solved_at: float | None = None) -> str:
     """One sentence; empty if the look has nothing to judge by."""
-    observations = [curves for curves in look.curves if curves.key != "reward" and curves.repeat_last[-1] > 0]
-    rewards = [curves for curves in look.curves if curves.key == "reward" and curves.repeat_last[-1] > 0]
-    if not any(curves.key in look.reconstructions for curves in observations):
+    changing = [curves for curves in look.curves if curves.repeat_last[-1] > 0]
+    observations = [curves for curves in changing if curves.key.startswith("obs")]
+    latents = [curves for curves in changing if curves.key.startswith("latent/")]
+    rewards = [curves for curves in changing if curves.key == "reward"]
+    if any(curves.key in look.reconstructions for curves in observations):
+        return (
+            _reconstruction(look, observations)
+            or _open_loop(observations, "The dynamics are behind", "what is seen is reconstructed, but")
+            or _open_loop(rewards, "The reward is behind", "what is seen is foreseen, but")
+            or _actor(score, solved_at, "reconstruction, dynamics and reward pass")
+        )
+    if not latents:
         return ""
     return (
-        _reconstruction(look, observations)
-        or _open_loop(observations, "The dynamics are behind", "what is seen is reconstructed, but")
-        or _open_loop(rewards, "The reward is behind", "what is seen is foreseen, but")
-        or _actor(score, solved_at)
+        _open_loop(latents, "The dynamics are behind", "the model has no decoder, and")
+        or _open_loop(rewards, "The reward is behind", "latents are foreseen, but")
+        or _actor(score, solved_at, "dynamics and reward pass")
     )
 
 
@@ -50,8 +58,7 @@ def _open_loop(curves: list[Curves], part: str, but: str) -> str:
     return f"{part}: {but} {steps} steps ahead {worst} has {error}."
 
 
-def _actor(score: float | None, solved_at: float | None) -> str:
-    sound = "reconstruction, dynamics and reward pass"
+def _actor(score: float | None, solved_at: float | None, sound: str) -> str:
     if score is None or solved_at is None:
         return f"No part of the model is behind: {sound}; if returns are low, it is the actor."
     if score < solved_at:

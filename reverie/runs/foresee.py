@@ -8,6 +8,7 @@ from typing import Any
 
 from reverie.build import make_evaluator
 from reverie.config.schema import EvaluateConfig, ForesightConfig
+from reverie.core.contracts import WorldModel
 from reverie.core.counters import Counters
 from reverie.core.errors import RunError
 from reverie.envs.config import EnvConfig
@@ -31,7 +32,7 @@ class Wanted:
 def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
     """Compare a world model's dreams with new episodes. Writes the files and returns the numbers."""
     policy, about = load_any_policy(run, wanted.policy)
-    if not hasattr(policy.algorithm, "foresee"):
+    if not isinstance(policy.algorithm, WorldModel):
         kind = policy.algorithm.config.kind
         raise RunError(f"The run '{run.name}' has no world model: {kind} learns without one.", "Try one of dreamer.")
     evaluate = EvaluateConfig.model_validate(about["evaluate"])

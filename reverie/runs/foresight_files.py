@@ -17,7 +17,7 @@ import numpy as np
 from reverie.core.counters import Budget
 from reverie.core.types import Array
 from reverie.foresight.figures import draw_calibrations, draw_errors
-from reverie.foresight.measure import Look
+from reverie.foresight.measure import Measurement
 from reverie.foresight.tiles import compare_frames, reconstruction_picture
 from reverie.log.media import encode_png
 from reverie.log.recorder import Recorder
@@ -69,7 +69,7 @@ class Foresight:
                 self.say(f"No foresight files from now on. Training continues. {text}")
 
 
-def write_look(look: Look, folder: Path, about: dict[str, Any]) -> None:
+def write_look(look: Measurement, folder: Path, about: dict[str, Any]) -> None:
     """Write all files. The JSON file comes last, so it exists only with all the others."""
     folder.mkdir(parents=True, exist_ok=True)
     for key, frames in open_loop_frames(look).items():
@@ -78,7 +78,7 @@ def write_look(look: Look, folder: Path, about: dict[str, Any]) -> None:
     write_json(folder / FORESIGHT_NUMBERS, {**about, **to_json(look)})
 
 
-def show_look(look: Look, recorder: Recorder) -> None:
+def show_look(look: Measurement, recorder: Recorder) -> None:
     """Send videos and reconstructions of images, errors by steps ahead, and calibrations to the sinks."""
     for key, frames in open_loop_frames(look).items():
         recorder.show("video", f"open_loop/{key}", frames=frames, fps=FPS)
@@ -87,7 +87,7 @@ def show_look(look: Look, recorder: Recorder) -> None:
     recorder.show("figure", "calibration/bins", image=draw_calibrations(look.calibrations))
 
 
-def to_json(look: Look) -> dict[str, Any]:
+def to_json(look: Measurement) -> dict[str, Any]:
     """Errors by steps ahead, calibrations and all metrics."""
     open_loop = {
         key: {
@@ -103,16 +103,16 @@ def to_json(look: Look) -> dict[str, Any]:
     return {"steps": look.steps, "open_loop": open_loop, "calibration": calibration, "metrics": look.metrics()}
 
 
-def open_loop_frames(look: Look) -> dict[str, Array]:
+def open_loop_frames(look: Measurement) -> dict[str, Array]:
     """For each image key, frames that compare truth, model and error in the first few envs."""
-    images = [key for key in look.errors if look.rows[key].dtype == np.uint8 and look.rows[key].ndim == 5]
+    images = [key for key in look.observations if look.rows[key].dtype == np.uint8 and look.rows[key].ndim == 5]
     shown = {key: (look.rows[key], *_model_images(look, key)) for key in images}
     return {key: compare_frames(*(values[:SHOWN_ENVS] for values in each)) for key, each in shown.items()}
 
 
-def reconstructions(look: Look, key: str) -> Array:
+def reconstructions(look: Measurement, key: str) -> Array:
     """A picture of images and their reconstructions."""
-    return reconstruction_picture(look.rows[key][:SHOWN_ENVS], look.foreseen.seen[key][:SHOWN_ENVS])
+    return reconstruction_picture(look.rows[key][:SHOWN_ENVS], look.seen[key][:SHOWN_ENVS])
 
 
 def file_name(key: str) -> str:
@@ -120,20 +120,20 @@ def file_name(key: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in key)
 
 
-def _model_images(look: Look, key: str) -> tuple[Array, Array]:
+def _model_images(look: Measurement, key: str) -> tuple[Array, Array]:
     """The model's images (B, T, ...): open-loop predictions, and reconstructions outside of dreams.
 
     Also returns which of them are predictions (B, T).
     """
-    images, is_dreamt = look.foreseen.seen[key].copy(), np.zeros(look.rows["is_first"].shape, bool)
+    images, is_dreamt = look.seen[key].copy(), np.zeros(look.rows["is_first"].shape, bool)
     dream, step = np.nonzero(look.is_real)
     env, time = look.starts[dream].T
-    images[env, time + 1 + step] = look.foreseen.ahead[key][dream, step]
+    images[env, time + 1 + step] = look.ahead[key][dream, step]
     is_dreamt[env, time + 1 + step] = True
     return images, is_dreamt
 
 
-def _write_video(path: Path, frames: Array, look: Look) -> None:
+def _write_video(path: Path, frames: Array, look: Measurement) -> None:
     first = int(look.starts[0, 1]) + 1
     factor = max(1, LONG_SIDE // max(frames.shape[1:3]))
     frames = frames.repeat(factor, axis=1).repeat(factor, axis=2)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from reverie.config.schema import EvaluateConfig
-from reverie.core.contracts import Vector
+from reverie.core.contracts import Vector, WorldModel
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.statistics import interquartile_mean
@@ -20,7 +20,7 @@ from reverie.core.types import Array, Clock, Mode, Row, State, is_last
 from reverie.data.rows import stack_rows
 from reverie.envs.config import EnvConfig
 from reverie.envs.probe import probe_env
-from reverie.foresight.measure import Look, take_look
+from reverie.foresight.measure import Measurement, measure
 from reverie.log.progress import Task, progress
 from reverie.policy import Policy
 from reverie.training.interaction import Interaction, PolicyPlayer
@@ -57,7 +57,7 @@ class Evaluator:
         self.config = config
         self.seed = seed
         self.make_vector = make_vector
-        self.last_foresight: Look | None = None
+        self.last_foresight: Measurement | None = None
         self._vectors: dict[int, tuple[Vector, State]] = {}
 
     def evaluate(
@@ -71,10 +71,10 @@ class Evaluator:
             interaction = Interaction(vector, PolicyPlayer.at(policy, mode, clock, rng))
             return play(interaction, episodes, _ticker(should_stop), task)
 
-    def measure_foresight(self, policy: Policy, clock: Clock, should_stop: StopCheck = never) -> Look | None:
+    def measure_foresight(self, policy: Policy, clock: Clock, should_stop: StopCheck = never) -> Measurement | None:
         """Compare the world model's open-loop predictions with new episodes. None without a world model."""
         settings = self.config.foresight
-        if not settings.enabled or not hasattr(policy.algorithm, "foresee"):
+        if not settings.enabled or not isinstance(policy.algorithm, WorldModel):
             return None
         rng = make_generator(self.seed, "foresight", clock.env_steps, clock.updates)
         vector = self._fresh_vector(self.config.num_envs)
@@ -82,7 +82,7 @@ class Evaluator:
             # Actions are sampled, as in the rows that the model learns from. Greedy actions would visit fewer states.
             interaction = Interaction(vector, PolicyPlayer.at(policy, Mode.COLLECT, clock, rng))
             rows = play_rows(interaction, settings.rows, _ticker(should_stop), task)
-            self.last_foresight = take_look(policy, rows, settings.context, settings.steps, rng)
+            self.last_foresight = measure(policy, rows, settings.context, settings.steps, rng)
         return self.last_foresight
 
     def close(self) -> None:

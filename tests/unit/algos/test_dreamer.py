@@ -11,6 +11,7 @@ import torch
 from reverie.algos.dreamer import Dreamer
 from reverie.algos.dreamer_batch import prepare
 from reverie.backend import DEFAULT, Backend
+from reverie.core.contracts import Decodes, WorldModel
 from reverie.core.errors import RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, Specs
@@ -365,7 +366,7 @@ def test_acting_and_training_compute_the_same_latents(
         _, carry, notes = agent.act(now, carry, Clock(), rng, Mode.COLLECT)
         seen.append(notes)
     batch["note/deter"][:, 0], batch["note/stoch"][:, 0] = seen[0]["note/deter"], seen[0]["note/stoch"]
-    latent = agent.observe(batch, rng)
+    latent = agent.observe_batch(batch, rng)
     for column in range(5):
         np.testing.assert_allclose(latent.deter[:, column], seen[column + 1]["note/deter"], rtol=1e-5, atol=1e-6)
         notes = {key.removeprefix("note/"): torch.as_tensor(value) for key, value in seen[column + 1].items()}
@@ -528,18 +529,16 @@ def test_the_replay_value_loss_by_hand(end: str, returns: tuple[float | None, ..
     assert found[0].tolist() == pytest.approx(wanted, rel=1e-5)
 
 
-def test_given_actions_are_imagined_and_decoded() -> None:
+def test_given_actions_are_imagined() -> None:
     agent = make()
-    start = agent.observe(make_batch(agent), make_generator(2)).flatten()
+    start = agent.observe_batch(make_batch(agent), make_generator(2)).flatten()
     actions = np.zeros((3, 10), np.int64)
-    dream = agent.imagine(start, make_generator(0), actions)
-    other = agent.imagine(start, make_generator(0), actions + 1)
+    dream = agent.imagine_trajectory(start, make_generator(0), actions)
+    other = agent.imagine_trajectory(start, make_generator(0), actions + 1)
     assert torch.equal(dream.features[0], other.features[0])
     assert not torch.equal(dream.features[1], other.features[1])
     np.testing.assert_array_equal(dream.actions, actions)
-    assert agent.decode(dream.features)["obs"].shape == (4, 10, 3)
-    assert agent.decode(start)["obs"].shape == (10, 3)
-    assert agent.imagine(start, make_generator(0), steps=2).features.shape[:2] == (3, 10)
+    assert agent.imagine_trajectory(start, make_generator(0), steps=2).features.shape[:2] == (3, 10)
 
 
 def test_the_target_critic_follows() -> None:
@@ -581,25 +580,38 @@ def foreseen_rows(agent: Dreamer) -> Row:
 
 
 @pytest.mark.parametrize("observations", ["vector", "mixed"])
-def test_foreseeing_is_observing_and_then_imagining_the_real_actions(
-    observations: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("action", ["discrete", "box"])
+def test_the_world_model_in_numpy_is_that_of_updates(
+    observations: str, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = make(observations=OBSERVATIONS[observations])
+    agent = make(ACTIONS[action], observations=OBSERVATIONS[observations])
     monkeypatch.setattr(agent.model.rssm, "sample_noise", lambda rng, *leading: np.full((*leading, 3), 0.5, np.float32))
     rows, before = foreseen_rows(agent), all_weights(agent)
-    starts = np.array([[0, 1], [0, 3], [1, 2]])
-    found = agent.foresee(rows, starts, 2, make_generator(0))
+    assert isinstance(agent, WorldModel)
+    assert isinstance(agent, Decodes)
+    observed = agent.observe(rows, make_generator(0))
     context = {key: np.concatenate([value[:, :1], value], axis=1) for key, value in rows.items()}
-    latent = agent.observe(context, make_generator(0))
-    for key, values in agent.decode(latent).items():
-        np.testing.assert_array_equal(found.seen[key], values)
-        assert found.ahead[key].shape == (3, 2, *values.shape[2:])
-    begin = type(latent)(latent.deter[0, 3:4], latent.stoch[0, 3:4])
-    dream = agent.imagine(begin, make_generator(0), rows["action"][0, 3:5, None])
-    for key, values in agent.decode(dream.features[1:]).items():
-        np.testing.assert_allclose(found.ahead[key][1], values[:, 0], rtol=1e-5, atol=1e-6)
-    assert found.seen["reward"].shape == (2, 6)
-    assert set(found.losses) == {"dynamics", "representation", "reconstruction", "reward", "continuation"}
+    latent = agent.observe_batch(context, make_generator(0))
+    assert torch.equal(agent._to_latent(observed.latents).features, latent.features)
+    decoded, wanted = agent.decode(observed.latents), agent.model.decode(latent)
+    for key in wanted:
+        np.testing.assert_array_equal(decoded[key], wanted[key].numpy())
+    begin = {key: values[[0, 1], [3, 2]] for key, values in observed.latents.items()}
+    actions = np.stack([rows["action"][0, 3:5], rows["action"][1, 2:4]])  # (N, H, ...)
+    imagined = agent.imagine(begin, actions, make_generator(0))
+    start = type(latent)(latent.deter[[0, 1], [3, 2]], latent.stoch[[0, 1], [3, 2]])
+    dream = agent.imagine_trajectory(start, make_generator(0), actions.swapaxes(0, 1))
+    features = agent._to_latent(imagined).features
+    torch.testing.assert_close(features, dream.features[1:].transpose(0, 1), rtol=1e-5, atol=1e-6)
+    predicted = agent.predict(observed.latents)
+    assert {key: value.shape for key, value in predicted.items()} == dict.fromkeys(
+        ("reward", "continuation", "value"), (2, 6)
+    )
+    np.testing.assert_allclose(predicted["value"], agent.critic.mean(latent.features).detach(), rtol=1e-5)
+    assert set(observed.losses) == {"dynamics", "representation", "reconstruction", "reward", "continuation"}
+    assert {key: value.shape for key, value in agent.initial(4).items()} == {
+        key: (4, *value.shape[2:]) for key, value in observed.latents.items()
+    }
     assert torch.equal(before, all_weights(agent))
 
 
@@ -607,11 +619,9 @@ def test_the_probability_to_go_on_is_shown_without_the_discount() -> None:
     agent = make()
     torch.nn.init.zeros_(agent.model.continuation.output.weight)
     agent.model.continuation.output.bias.data.fill_(float(np.log(9.0)))  # 0.9: all of the discount of 0.9
-    found = agent.foresee(foreseen_rows(agent), np.array([[0, 1]]), 2, make_generator(0))
-    np.testing.assert_allclose(found.seen["continuation"], 1.0, rtol=1e-5)
+    np.testing.assert_allclose(agent.predict(agent.initial(2))["continuation"], 1.0, rtol=1e-5)
     agent.model.continuation.output.bias.data.fill_(0.0)
-    found = agent.foresee(foreseen_rows(agent), np.array([[0, 1]]), 2, make_generator(0))
-    np.testing.assert_allclose(found.ahead["continuation"], 0.5 / 0.9, rtol=1e-5)
+    np.testing.assert_allclose(agent.predict(agent.initial(2))["continuation"], 0.5 / 0.9, rtol=1e-5)
 
 
 def test_held_out_losses_are_those_of_an_update_that_does_not_happen() -> None:

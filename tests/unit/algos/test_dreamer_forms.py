@@ -73,7 +73,7 @@ def test_the_reparameterised_gradient_equals_finite_differences() -> None:
     agent = make(BOX, **SMOOTH, imagine_steps=1)
     for module in (agent.model, agent.actor, agent.critic):
         module.double()
-    start = agent.observe(gaussian_batch_double(agent), make_generator(2)).flatten()
+    start = agent.observe_batch(gaussian_batch_double(agent), make_generator(2)).flatten()
 
     def mean_return() -> torch.Tensor:
         noise = agent.imagination_noise(make_generator(3), 1, len(start.deter))
@@ -196,6 +196,6 @@ def test_extras_are_known_before_anything_is_built(model: Any) -> None:
 
 def test_predictions_undo_the_reward_transform() -> None:
     agent = make(reward_transform="tanh")
-    features = torch.zeros(3, agent.model.features)
-    squashed = agent.model.predict(features).reward.detach().numpy()
-    np.testing.assert_allclose(np.tanh(agent._predictions(features)["reward"]), squashed.clip(-1, 1), atol=1e-5)
+    latents = agent.initial(3)
+    squashed = agent.model.predict(agent.model.initial(3).features).reward.detach().numpy()
+    np.testing.assert_allclose(np.tanh(agent.predict(latents)["reward"]), squashed.clip(-1, 1), atol=1e-5)

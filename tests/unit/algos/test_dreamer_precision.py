@@ -106,7 +106,7 @@ def test_probabilities_divergences_and_latents_are_not_rounded() -> None:
     torch.testing.assert_close(agent.model_losses(post, batch.rows)["dynamics"].double(), wanted, rtol=1e-5, atol=1e-6)
     assert not torch.equal(post.latent.deter, post.latent.deter.bfloat16().float())
     assert set(post.latent.stoch.unique().tolist()) == {0.0, 1.0}
-    imagined = agent.imagine(post.latent.detach().flatten(), make_generator(2), steps=3)
+    imagined = agent.imagine_trajectory(post.latent.detach().flatten(), make_generator(2), steps=3)
     assert isinstance(imagined.features, torch.Tensor)
     assert imagined.features.dtype == torch.float32
     assert not torch.equal(imagined.features, imagined.features.bfloat16().float())
@@ -130,10 +130,10 @@ def test_matmuls_are_rounded_in_the_scan_and_in_imagination(gaussian: bool) -> N
     for precision in ("float32", "bfloat16"):
         backend = Backend(precision=precision)
         agent = make(**SMOOTH, action=BOX, backend=backend) if gaussian else make(backend=backend)
-        start = agent.observe(batch_for(agent), make_generator(1))
+        start = agent.observe_batch(batch_for(agent), make_generator(1))
         latent = agent.model.initial(4)
-        dream = agent.imagine(latent, make_generator(2), np.full((1, 4, *agent.specs.action.shape), 1, np.float32)
-                              if gaussian else np.ones((1, 4), np.int64))  # fmt: skip
+        actions = np.ones((1, 4, *agent.specs.action.shape), np.float32 if gaussian else np.int64)
+        dream = agent.imagine_trajectory(latent, make_generator(2), actions)
         found[precision] = start.deter[:, 0], dream.features[1, :, :8]
     for rough, exact in zip(found["bfloat16"], found["float32"], strict=True):
         assert not torch.equal(rough, exact)

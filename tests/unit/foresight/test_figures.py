@@ -10,7 +10,7 @@ import pytest
 from reverie.foresight.figures import MOST_PANELS, draw_calibrations, draw_errors
 from reverie.foresight.measure import Calibration, Errors
 from reverie.runs.foresight_files import show_look
-from tests.unit.foresight.test_measure import Knower, counting_rows, look_of
+from tests.unit.foresight.test_measure import Painter, counting_rows, measurement_of
 
 BLUE, ORANGE = (31, 119, 180), (255, 127, 14)
 FULL = np.full(4, 5)
@@ -32,13 +32,13 @@ class Notes:
 
 def test_a_look_shows_errors_and_calibration_of_all_keys() -> None:
     notes: Any = Notes()
-    look = look_of(Knower(0.5), counting_rows(2, 9))
+    look = measurement_of(Painter(0.5), counting_rows(2, 9))
     show_look(look, notes)
     errors, bins = (notes.shown["figure", name]["image"] for name in ("open_loop/errors", "calibration/bins"))
     np.testing.assert_array_equal(errors, draw_errors(look.errors))
     np.testing.assert_array_equal(bins, draw_calibrations(look.calibrations))
     assert errors.dtype == np.uint8
-    assert errors.shape == (240, 4 * 320, 3)  # two vectors, an image and the reward
+    assert errors.shape == (480, 4 * 320, 3)  # three observations, reward, continuation, value and two latents
     assert bins.shape == (240, 2 * 320, 3)
 
 

@@ -22,6 +22,11 @@ def make_look(shown: float = 0.01, obs: float = 0.02, reward: float = 0.1) -> Fo
     return Foresight(200.0, curves, [], [], {"obs": shown})
 
 
+def without_decoder(latent: float = 0.02, reward: float = 0.1) -> Foresight:
+    curves = [Curves("reward", [0.0, reward], [0.4, 0.5]), Curves("latent/z", [0.0, latent], [0.05, 0.1])]
+    return Foresight(200.0, curves, [], [], {})
+
+
 @pytest.mark.parametrize(("look", "score", "said"), [
     (make_look(shown=0.049), 3.0, "Reconstruction is behind: obs is shown with 0.9800 of the error that ignoring it"),
     (make_look(shown=0.049, obs=0.2, reward=1.0), 3.0, "Reconstruction is behind"),
@@ -30,6 +35,9 @@ def make_look(shown: float = 0.01, obs: float = 0.02, reward: float = 0.1) -> Fo
     (make_look(), 3.0, "The actor is behind: reconstruction, dynamics and reward pass, but the policy scores 3.000"),
     (make_look(), 29.0, "No part is behind"),
     (make_look(), None, "No part of the model is behind"),
+    (without_decoder(latent=0.2), 3.0, "The dynamics are behind: the model has no decoder, and 2 steps ahead latent/z"),
+    (without_decoder(reward=0.5), 3.0, "The reward is behind: latents are foreseen, but 2 steps ahead reward has 1.0"),
+    (without_decoder(), 3.0, "The actor is behind: dynamics and reward pass, but the policy scores 3.000"),
 ])  # fmt: skip
 def test_the_first_part_that_fails_is_named(look: Foresight, score: float | None, said: str) -> None:
     sentence = verdict(look, score, 29.0)
