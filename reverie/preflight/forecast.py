@@ -1,4 +1,4 @@
-"""What a run will take: memory of its buffers, disk, time. Worked out from its config and what a probe measured."""
+"""Forecasts the memory, disk space and time of a run from its config and the probe's measurements."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from reverie.data.memory_forecast import ExpectedRows, Forecast, forecast_buffer
 from reverie.preflight.probe import HookCost, Measured
 
 LOG_BYTES = 1_000_000
-"""About what the text files of a run come to."""
+"""Approximate size of a run's text files."""
 
 
 def buffer_bytes(config: RunConfig, specs: Specs, measured: Measured) -> Forecast:
-    """All buffers when they are full; extras and annotations are those that the probe saw."""
+    """The size of all buffers when full. Extras and annotations are those that the probe found."""
     extras: Row = dict(measured.extras or known_extras(config.algorithm))
     extras |= {f"log/{key}": np.zeros(1, np.float32) for key in config.env.log_keys}
     expected = ExpectedRows(specs, config.env.num_envs, extras, measured.annotations)
@@ -33,7 +33,7 @@ def buffer_bytes(config: RunConfig, specs: Specs, measured: Measured) -> Forecas
 
 
 def _rows_per_cycle(buffer: str, config: RunConfig, specs: Specs) -> int:
-    """The most that is collected into a buffer before it is read: in one cycle, or in phases that never read it."""
+    """The most rows collected into a buffer before it is read: in one cycle, or over phases that never read it."""
     longest = (specs.max_episode_steps or 1000) + 1
     most = unread = 0
     for phase in (phase for phase in flatten_phases(config.phases) if phase.buffer == buffer):
@@ -47,20 +47,20 @@ def _rows_per_cycle(buffer: str, config: RunConfig, specs: Specs) -> int:
 
 
 def disk_bytes(config: RunConfig, algorithm: State, policy: State, buffers: Forecast) -> int:
-    """Checkpoints and policies that are kept at the same time (and one in the making), and rows, which they share.
+    """Disk space of all checkpoints and policies kept at the same time, plus one being written, and of their rows.
 
-    Not shared are annotations, since hardly a chunk of them is the same at two saves, and the chunks that are growing.
+    Checkpoints share their rows, but not annotations (which differ between saves) nor the chunks that still grow.
     """
     kept = config.checkpoint.keep_last + 1
     if config.checkpoint.keep_every_steps:
         kept += config.horizon_steps // config.checkpoint.keep_every_steps
-    rows = int(max(buffers.memory - buffers.each_checkpoint, buffers.disk) * (1 + _dropped_share(config)))
+    rows = int(max(buffers.memory - buffers.each_checkpoint, buffers.disk) * (1 + _dropped_fraction(config)))
     each = array_bytes(algorithm) + buffers.each_checkpoint
     return kept * each + (kept + 1) * array_bytes(policy) + rows + LOG_BYTES
 
 
-def _dropped_share(config: RunConfig) -> float:
-    """Rows that buffers have dropped and checkpoints still name, as a share of the rows that buffers keep."""
+def _dropped_fraction(config: RunConfig) -> float:
+    """Rows that buffers have dropped but checkpoints still refer to, as a fraction of the buffers' capacity."""
     capacity = min((buffer.capacity for buffer in config.buffers.values() if hasattr(buffer, "capacity")), default=0)
     if not capacity:
         return 0.0
@@ -78,7 +78,7 @@ def array_bytes(tree: Any) -> int:
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds of a whole run; evaluations at most, since nobody knows how long episodes will be."""
+    """Seconds of a whole run. Evaluation time is an upper bound, because episode lengths are unknown."""
 
     training: float
     evaluation: float
@@ -90,7 +90,7 @@ class Duration:
 
 
 def duration(config: RunConfig, specs: Specs, measured: Measured) -> Duration | None:
-    """How long the run takes at the measured speed; None if that cannot be told."""
+    """The run's duration at the measured speed. None if an update was not measured."""
     training = evaluation = 0.0
     for phase in flatten_phases(config.phases):
         cycle = _cycle(phase, config, measured)
@@ -112,7 +112,7 @@ class _Cycle:
 
 
 def _cycle(phase: Phase, config: RunConfig, measured: Measured) -> _Cycle | None:
-    """What one cycle does and takes; None if an update of it was not measured."""
+    """Rows, updates and seconds of one cycle. None if one of its updates was not measured."""
     rows = sum(_rows(hook, config, measured) for hook in _hooks(phase, "collect"))
     updates, seconds = 0.0, rows * measured.row_seconds
     for hook in phase.hooks:
@@ -133,7 +133,7 @@ def _rows(hook: Hook, config: RunConfig, measured: Measured) -> float:
 
 
 def _calls(hook: Hook, cost: HookCost, rows: float) -> float:
-    """How often a cycle calls an update hook, in calls like the measured one."""
+    """Number of calls of an update hook in a cycle, in units of the measured call."""
     if hook.updates is not None:
         return hook.updates / cost.updates
     if hook.updates_per_step is not None:
@@ -147,11 +147,11 @@ def _cycles(phase: Phase, cycle: _Cycle) -> float | None:
     amounts = (
         (phase.duration_steps, cycle.rows), (phase.duration_updates, cycle.updates), (phase.duration_cycles, 1.0),
     )  # fmt: skip
-    return next((amount / share for amount, share in amounts if amount and share), None)
+    return next((amount / per_cycle for amount, per_cycle in amounts if amount and per_cycle), None)
 
 
 def _times(hook: Hook, cycle: _Cycle, cycles: float) -> float:
-    """How often a waiting hook runs in a phase."""
+    """How often a hook with an interval runs in a phase."""
     if hook.every_steps:
         return min(cycles, cycles * cycle.rows / hook.every_steps)
     if hook.every_updates:

@@ -1,4 +1,4 @@
-"""What a run would do, worked out from its config alone: ``reverie train ... --dry-run``."""
+"""The plan of a run, from its config alone: ``reverie train ... --dry-run``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reverie.envs.action_repeat import action_repeat
 
 
 def make_plan(config: RunConfig) -> dict[str, Any]:
-    """The phases in order, with what one cycle does and about how many there are."""
+    """The phases in order, with the hooks of one cycle and the approximate number of cycles."""
     phases = [_plan_phase(phase) for phase in flatten_phases(config.phases)]
     repeat = action_repeat(config.env)
     return {
@@ -62,7 +62,7 @@ def _plan_phase(phase: Phase) -> dict[str, Any]:
 
 
 def _cycles(phase: Phase) -> int | None:
-    """At least this many; resets take rows but no env steps, so really a few more."""
+    """A lower bound: first rows are not env steps, so a phase needs a few cycles more."""
     if phase.duration_cycles is not None:
         return phase.duration_cycles
     rows = next((hook.rows for hook in phase.hooks if hook.name == "collect"), None)

@@ -1,7 +1,7 @@
-"""Tries a throw-away copy of a run for a moment, to tell how fast the real one will be.
+"""Measures the speed of a run by running a temporary copy of it for a moment.
 
-The copy has a seed, envs, streams and buffers of its own and writes nothing; torch's and Python's global generators are
-set back afterwards. What is measured informs and decides nothing.
+The copy has its own seed, envs, streams and buffers and writes nothing. Global random generators are restored
+afterwards. Measurements are only shown, nothing depends on them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from reverie.log.progress import progress
 from reverie.training.session import Session
 
 ACT_SECONDS, READY_SECONDS = 0.3, 1.0
-"""How long acting is tried; longer if there are too few rows for an update yet. Then each update hook is called."""
+"""Time spent on acting, and its limit if updates need more rows. Then each update hook is called."""
 UPDATE_SECONDS, MOST_CALLS = 0.1, 10
 QUICK_SECONDS = 0.5
-"""All is done a second time, which tells more as nothing is new then, if the first time took no longer."""
+"""If the first round takes no longer than this, a second one follows: it measures without warm-up."""
 MOST_ENVS = 8
 MOST_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class HookCost:
-    """What one call of an update hook takes: it read ``rows`` if its read has no fixed size, else ``batch_rows``."""
+    """The cost of one call of an update hook, which read ``batch_rows`` rows (or ``rows``, if its read has no fixed
+    size)."""
 
     seconds: float
     updates: int
@@ -45,29 +46,29 @@ class HookCost:
 
 @dataclass
 class Measured:
-    """What the copy showed."""
+    """The measurements."""
 
     row_seconds: float = 0.0
     """Time of one row of one env: acting, stepping, storing."""
     hooks: dict[str, HookCost] = field(default_factory=dict)
     largest_observation: float = 0.0
-    """The largest number in any float observation that is not normalised."""
+    """The largest absolute value in float observations, if they are not normalised."""
     episode_length: float | None = None
     extras: Row = field(default_factory=dict)
     annotations: Row = field(default_factory=dict)
     seconds: float = 0.0
     problem: str = ""
-    """Why there is nothing to tell, if so."""
+    """Why there are no measurements, if so."""
 
 
 def measure(config: RunConfig, make_session: Callable[[RunConfig], Session]) -> Measured:
-    """Build the copy, try it, throw it away; whatever goes wrong in it must not keep the real run from starting."""
+    """Build, run and discard the copy. A failure in it must not keep the real run from starting."""
     started = time.perf_counter()
     measured = Measured()
     backend.configure_process(config.backend)
     try:
         with (
-            progress("trying how fast the run will be"),
+            progress("measuring the speed of the run"),
             untouched_generators(),
             closing(make_session(probe_config(config))) as session,
         ):
@@ -94,7 +95,7 @@ def probe_config(config: RunConfig) -> RunConfig:
 
 @contextmanager
 def untouched_generators() -> Iterator[None]:
-    """Envs and libraries may draw from global generators; what runs after this block does not notice."""
+    """Restore the global random generators after the block, in case envs or libraries draw from them."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - kept, not drawn from
     try:
         with backend.seeded(make_generator("preflight")):
@@ -123,7 +124,7 @@ def _try(session: Session, config: RunConfig, measured: Measured) -> None:
 
 
 def learning_phase(config: RunConfig) -> Phase:
-    """The phase that updates for longest; the first one if none does."""
+    """The longest phase with updates. The first phase if none has updates."""
     phases = list(flatten_phases(config.phases))
     learning = [phase for phase in phases if any(hook.name not in ("collect", "evaluate") for hook in phase.hooks)]
     return max(learning or phases[:1], key=lambda phase: phase.duration_steps or 0)
@@ -150,7 +151,7 @@ def _act(session: Session, buffer: Buffer, rows: int, measured: Measured, hooks:
 
 
 def _largest(session: Session, row: Row) -> float:
-    """Of float vectors, as the algorithm sees them before any normalising has begun."""
+    """The largest absolute value in vector observations. 0 if they are normalised."""
     if session.config.normaliser.observation != "off":
         return 0.0
     specs = session.policy.specs.observations
@@ -159,7 +160,7 @@ def _largest(session: Session, row: Row) -> float:
 
 
 def _update(session: Session, buffer: Buffer, hook: str, measured: Measured) -> None:
-    """Call a hook; one that can be called again on stored rows is, as long as that is quick, for a steadier number."""
+    """Measure an update hook. It is called several times if it is fast and can read stored rows again."""
     read = session.algorithm.reads[hook]
     rng = make_generator("preflight")
     seconds: list[float] = []

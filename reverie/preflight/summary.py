@@ -1,4 +1,4 @@
-"""What a run is going to take, printed before its first step, and the traps that it would walk into."""
+"""The preflight summary, printed before the first step: memory, disk, speed, time and warnings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 80
 
 
 def examine_session(session: Session, runs_dir: Path, make_session: Callable[[RunConfig], Session] | None) -> Facts:
-    """Everything, with a probe if it is told how to make one; the session itself is only looked at."""
+    """All facts about a session. Runs a probe if ``make_session`` is given. Does not change the session."""
     config, specs = session.config, session.policy.specs
     measured = Measured(problem="not measured") if make_session is None else measure(config, make_session)
     buffers = forecast.buffer_bytes(config, specs, measured)
@@ -37,20 +37,20 @@ def examine_session(session: Session, runs_dir: Path, make_session: Callable[[Ru
 
 
 def examine_config(config: RunConfig, specs: Specs) -> Facts:
-    """What is known without building anything."""
+    """The facts that are known without building anything."""
     measured = Measured(problem="not measured")
     memory = forecast.buffer_bytes(config, specs, measured).memory
     return Facts(config, specs, memory, machine.free_memory(), measured=measured)
 
 
 def check_start(config: RunConfig, specs: Specs) -> None:
-    """Refuse buffers that do not fit into memory, before there is a folder for the run."""
+    """Refuse buffers that do not fit into memory, before the run folder is made."""
     if config.preflight.enabled:
         check_memory(examine_config(config, specs))
 
 
 def report_lines(facts: Facts) -> list[str]:
-    """The table, at most ``MOST_LINES`` lines."""
+    """The summary as text, at most ``MOST_LINES`` lines."""
     settings, free = facts.config.backend, facts.free_memory
     size = machine.size_text
     parameters = "" if facts.parameters is None else f", {count(facts.parameters, 'parameter')}"
@@ -66,7 +66,7 @@ def report_lines(facts: Facts) -> list[str]:
 
 
 def to_json(facts: Facts) -> dict[str, Any]:
-    """The same for programs."""
+    """The summary as JSON."""
     return {"buffer_bytes": facts.memory, "free_memory_bytes": facts.free_memory, "traps": find_traps(facts)}
 
 
@@ -80,13 +80,13 @@ def _speed_rows(facts: Facts) -> dict[str, str]:
         )
     evaluation = f", and at most {_time_text(duration.evaluation)} of evaluations" if duration.evaluation >= 1 else ""
     return {
-        "speed": f"about {duration.steps_per_second:,.0f} env steps per second (tried for {measured.seconds:.1f} s)",
+        "speed": f"about {duration.steps_per_second:,.0f} env steps per second (measured for {measured.seconds:.1f} s)",
         "time": f"about {_time_text(duration.training)} of training{evaluation}",
     }
 
 
 def _time_text(seconds: float) -> str:
-    """Seconds for people: 1 h 20 min."""
+    """A duration as text: 1 h 20 min."""
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"

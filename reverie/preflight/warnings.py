@@ -1,4 +1,4 @@
-"""Known traps, found before the first step. Each says what to type to get out of it."""
+"""Warnings about known traps, before the first step. Each says what to type to avoid it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from reverie.training.evaluator import LONGEST_EPISODE
 
 LARGE_OBSERVATION = 100.0
 FAR = 10.0
-"""How many times the preset's amount of updates counts as far from it."""
+"""Ratio to the preset's updates per env step from which a run is warned."""
 UPDATE_AMOUNTS = ("updates_per_step", "updates", "train_ratio")
 TINY_PARAMETERS = 200_000
 BRIEF_SECONDS = 60.0
-"""Evaluations that take no longer than this in all disturb nobody."""
+"""Evaluations that take less than this in total are never warned about."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known before the first step; None where nothing was measured."""
+    """The facts before the first step. None where nothing was measured."""
 
     config: RunConfig
     specs: Specs
@@ -46,13 +46,13 @@ class Facts:
 
 
 def find_traps(facts: Facts) -> list[str]:
-    """What looks wrong, the worst first."""
+    """All warnings, the worst first."""
     found = (trap(facts) for trap in TRAPS)
     return [text for text in found if text]
 
 
 def check_memory(facts: Facts) -> None:
-    """Refuse buffers that cannot be filled: the run would be ended by the system hours later."""
+    """Refuse buffers that do not fit into memory: the system would kill the run hours later."""
     memory, free, buffers = facts.memory, facts.free_memory, facts.config.buffers
     if free is None or memory <= free:
         return
@@ -61,16 +61,16 @@ def check_memory(facts: Facts) -> None:
     ways += [f"set buffers.{name}.storage=disk" for name in in_memory]
     advice = ", ".join([*ways, "or free memory"])
     raise ConfigError(
-        f"The buffers will take {size_text(memory)} when they are full; {size_text(free)} of memory are free.",
-        f"{advice[0].upper()}{advice[1:]}; preflight.enabled=false starts nevertheless.",
+        f"Full buffers need {size_text(memory)} of memory, but only {size_text(free)} are free.",
+        f"{advice[0].upper()}{advice[1:]}. preflight.enabled=false starts anyway.",
     )
 
 
 def much_memory(facts: Facts) -> str | None:
     if facts.free_memory is None or facts.memory <= 0.8 * facts.free_memory:
         return None
-    share = "more than" if facts.memory > facts.free_memory else "most of"
-    return f"the buffers will take {share} the free memory: set a smaller buffers.main.capacity"
+    amount = "more than" if facts.memory > facts.free_memory else "most of"
+    return f"full buffers need {amount} the free memory: set a smaller buffers.main.capacity"
 
 
 def little_disk(facts: Facts) -> str | None:
@@ -85,11 +85,11 @@ def no_time_limit(facts: Facts) -> str | None:
         return None
     verdict = load_verdict(env)
     has_state = verdict is not None and verdict.method == "replay+state"
-    resumed = "" if has_state else f"a resume inside an episode of over {env.replay_steps:,} steps begins a new one"
+    resumed = "" if has_state else f"a resume after step {env.replay_steps:,} of an episode starts a new one"
     if longest is not None:
-        return f"{resumed}: set env.replay_steps={longest} to keep all of it" if resumed else None
-    cut = f"evaluation cuts its episodes at {LONGEST_EPISODE:,} steps" + (f" and {resumed}" if resumed else "")
-    return f"the env states no time limit, so {cut}: set env.max_episode_steps=1000, or as many as one may take"
+        return f"{resumed}: set env.replay_steps={longest} to continue it" if resumed else None
+    effect = f"evaluation truncates episodes at {LONGEST_EPISODE:,} steps" + (f" and {resumed}" if resumed else "")
+    return f"the env has no time limit, so {effect}: set a limit, for example env.max_episode_steps=1000"
 
 
 def large_observations(facts: Facts) -> str | None:
@@ -100,11 +100,11 @@ def large_observations(facts: Facts) -> str | None:
 
 
 def no_updates(facts: Facts) -> str | None:
-    """A short budget ends with the prefill; what comes after it is not even planned."""
+    """A budget shorter than the prefill leaves no phase with updates."""
     phases = list(flatten_phases(facts.config.phases))
     if any(map(has_update, phases)) or not any(has_hook(phase, "collect") for phase in phases):
         return None
-    return "no phase makes an update, so nothing will be learnt; if --steps cut them off, give more"
+    return "no phase makes an update, so nothing is learnt: if --steps is too small, raise it"
 
 
 def unusual_updates(facts: Facts) -> str | None:
@@ -112,7 +112,7 @@ def unusual_updates(facts: Facts) -> str | None:
     if own is None or usual is None or 1 / FAR < own / usual < FAR:
         return None
     fix = _amount_for(facts.config, usual / own)
-    return f"{own:.3g} updates per env step, where the preset has {usual:.3g}: {fix}"
+    return f"{own:.3g} updates per env step, but the preset has {usual:.3g}: {fix}"
 
 
 def twice_exploring(facts: Facts) -> str | None:
@@ -121,8 +121,8 @@ def twice_exploring(facts: Facts) -> str | None:
     if not getattr(algorithm, "noisy", False) or not isinstance(epsilon, Schedule):
         return None
     largest = max(epsilon.start, epsilon.end)
-    told = f"noisy layers explore, and up to {largest:.0%} of the actions are random as well: set algorithm.epsilon=0"
-    return told if largest else None
+    text = f"noisy layers explore, and up to {largest:.0%} of the actions are random too: set algorithm.epsilon=0"
+    return text if largest else None
 
 
 def tiny_network_on_gpu(facts: Facts) -> str | None:
@@ -140,44 +140,44 @@ def long_evaluations(facts: Facts) -> str | None:
     return "evaluations may take longer than training: set fewer episodes, or a longer every_steps"
 
 
-def no_pictures(facts: Facts) -> str | None:
-    """Only where videos are asked for: drawing one picture may take a moment."""
+def no_rendering(facts: Facts) -> str | None:
+    """Checked only if videos are requested, because rendering may take a moment."""
     if facts.config.video.enabled is not True:
         return None
     try:
         env = make_env(facts.config.env, "rgb_array")
         try:
             env.reset(seed=0)
-            problem = "it draws nothing" if env.render() is None else ""
+            problem = "render() returned nothing" if env.render() is None else ""
         finally:
             env.close()
     except Exception as error:
         problem = f"{type(error).__name__}: {error}".splitlines()[0][:60]
     fix = "set MUJOCO_GL=egl (MuJoCo) or SDL_VIDEODRIVER=dummy (pygame), or video.enabled=false"
-    return f"videos are on, but the env cannot be drawn here ({problem}): {fix}" if problem else None
+    return f"videos are on, but the env cannot be rendered here ({problem}): {fix}" if problem else None
 
 
 TRAPS: tuple[Callable[[Facts], str | None], ...] = (
     no_updates, much_memory, little_disk, no_time_limit, large_observations, unusual_updates, twice_exploring,
-    tiny_network_on_gpu, long_evaluations, no_pictures,
+    tiny_network_on_gpu, long_evaluations, no_rendering,
 )  # fmt: skip
 
 
 def update_rate(config: RunConfig, measured: Measured) -> float | None:
-    """Updates per env step of the phase that learns longest; None where an update reads all that was collected."""
+    """Updates per env step in the longest phase with updates. None if an update reads all collected rows."""
     return _rate(learning_phase(config).hooks, measured)
 
 
 def preset_rate(config: RunConfig, measured: Measured) -> float | None:
-    """The same of the preset for this algorithm on this env, or else of the algorithm's own."""
+    """Updates per env step in the preset for this algorithm and env, or in the algorithm's defaults."""
     try:
         return update_rate(load_config(compose(f"{config.env.id}:{config.algorithm.kind}").tree), measured)
-    except ConfigError:  # a class of one's own, or an env that a preset does not fit
+    except ConfigError:  # a user's own class, or an env that the preset does not fit
         return None
 
 
 def _amount_for(config: RunConfig, factor: float) -> str:
-    """What to type for so many times the updates."""
+    """The setting to type for ``factor`` times the updates."""
     phase = learning_phase(config)
     key = next(key for key, other in phases_by_key(config.phases) if other is phase)
     amounts = [
@@ -187,7 +187,7 @@ def _amount_for(config: RunConfig, factor: float) -> str:
         if getattr(hook, name) is not None
     ]
     if not amounts:
-        return f"do {factor:.2g} times as many"
+        return f"make {factor:.2g} times as many"
     (key, amount), *_ = amounts
     wanted = max(1, round(amount * factor)) if isinstance(amount, int) else amount * factor
     return f"set {key}={wanted:g}"

@@ -1,7 +1,7 @@
-"""Reports: what a run folder tells, as one page for people. Reads files only; never torch, never code of a run.
+"""Reports: one page about a run, or a comparison of several. Reads files only: no torch, and no code of the run.
 
-``reverie.report(...)`` is also a function of the Python API. Importing this package puts the package in its place, so
-calling the package calls that function.
+``reverie.report(...)`` is also a function of the Python API. Importing this package replaces that attribute, so calling
+the package calls the function.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Charts as SVG that goes into the page: text takes the page's fonts, colours follow its light or dark scheme.
+"""Charts as inline SVG: text uses the page's fonts, and colours adapt to its light or dark scheme.
 
-Matplotlib draws with colours that stand for names (see ``COLOURS``); afterwards they are replaced by CSS variables.
-No words of a run are drawn: titles stand beside the chart, in HTML.
+Matplotlib draws with placeholder colours (see ``COLOURS``), which are then replaced by CSS variables. Text from a run
+is never drawn: titles are HTML beside the chart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WIDE, NARROW, SMALL = (900, 300), (344, 250), (300, 150)
 """Width and height in CSS pixels."""
 NUM_COLOURS = 8
 SMOOTHING = 40
-"""A moving mean covers this part of a curve."""
+"""A moving mean covers 1 / SMOOTHING of a curve."""
 INK, GRID = "#a1b2f0", "#a1b2f1"
 COLOURS = [f"#a1b2c{index}" for index in range(NUM_COLOURS)]
 _VARIABLES = {INK: "var(--muted)", GRID: "var(--line)"} | {c: f"var(--c{i})" for i, c in enumerate(COLOURS)}
@@ -33,7 +33,7 @@ _SETTINGS: Any = {"svg.fonttype": "none", "text.parse_math": False, "axes.unicod
 
 @dataclass(frozen=True)
 class Line:
-    """A curve with a band around it, and a wider, lighter band around that."""
+    """A curve with up to two bands around it, the second one lighter."""
 
     x: Array
     y: Array
@@ -41,12 +41,12 @@ class Line:
     colour: int = 0
     has_points: bool = False
     faint: Array | None = None
-    """Drawn thinly below the line, as the single values of which it is the mean."""
+    """Values drawn as a thin line, of which ``y`` is the moving mean."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn, and the words that stand for it where it cannot be seen."""
+    """The lines of a chart, and a description for screen readers."""
 
     lines: Sequence[Line]
     description: str
@@ -54,13 +54,13 @@ class Chart:
     y_unit: str = ""
     goal: float | None = None
     has_dashes: bool = False
-    """Whether lines are told apart by more than their colour."""
+    """Whether lines also differ by their dashes."""
     is_counted: bool = True
-    """Whether x counts something, from 0 on; other numbers begin wherever they do."""
+    """Whether the x axis starts at 0."""
 
 
 def smoothed(curve: Curve, colour: int) -> Line:
-    """A moving mean over a bucketed curve, above the range of each bucket, or above the values themselves."""
+    """The moving mean of a bucketed curve, with the means of the buckets as a thin line."""
     window = max(1, len(curve) // SMOOTHING)
     ones = np.convolve(np.ones(len(curve)), np.ones(window), "same")
     line = line_of(curve, colour)
@@ -68,7 +68,7 @@ def smoothed(curve: Curve, colour: int) -> Line:
 
 
 def legend_mark(colour: int) -> str:
-    """A short piece of the line that a colour is drawn with."""
+    """A short sample of a line, for the legend."""
     dashes = DASHES[colour % len(DASHES)]
     pattern = "none" if isinstance(dashes, str) else " ".join(str(2 * length) for length in dashes[1])
     style = f"stroke:var(--c{colour % NUM_COLOURS});stroke-width:3;stroke-dasharray:{pattern}"
@@ -76,13 +76,13 @@ def legend_mark(colour: int) -> str:
 
 
 def line_of(curve: Curve, colour: int = 0) -> Line:
-    """A bucketed curve: the mean, and the extremes within each bucket as its band."""
+    """The means of a bucketed curve, with the range of each bucket as a band."""
     has_band = bool(np.any(curve.low < curve.high))
     return Line(curve.x, curve.mean, ((curve.low, curve.high),) if has_band else (), colour)
 
 
 def draw(chart: Chart, size: tuple[int, int], key: str) -> str:
-    """The chart as an SVG element; ``key`` keeps its inner names apart from those of other charts on the page."""
+    """The chart as an SVG element. ``key`` makes its ids unique on the page."""
     import matplotlib
 
     with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": key}):
@@ -101,7 +101,7 @@ def draw(chart: Chart, size: tuple[int, int], key: str) -> str:
 
 
 def _empty_axes(width: int, height: int) -> Any:
-    """Axes without anything in them. They are made once for each size, which takes longer than drawing a chart."""
+    """Empty axes, reused for all charts of a size: making them takes longer than drawing a chart."""
     from matplotlib.transforms import Bbox
 
     axes = _make_axes(width, height)
@@ -120,13 +120,13 @@ def _make_axes(width: int, height: int) -> Any:
 
     figure = Figure(figsize=(width / 72, height / 72))
     FigureCanvasSVG(figure)
-    axes = figure.add_axes(_place(width, height))
-    _dress(axes, width)
+    axes = figure.add_axes(_axes_rectangle(width, height))
+    _style_axes(axes, width)
     return axes
 
 
-def _place(width: int, height: int) -> tuple[float, float, float, float]:
-    """Where the axes lie, in shares of the figure: the margins are the same in every size."""
+def _axes_rectangle(width: int, height: int) -> tuple[float, float, float, float]:
+    """The axes' rectangle as fractions of the figure. The margins have the same size in pixels everywhere."""
     left, bottom, right, top = 46, 34, 12, 18
     return left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height
 
@@ -135,7 +135,7 @@ def _draw_line(axes: Any, line: Line, dashes: Any, is_small: bool) -> None:
     colour = COLOURS[line.colour % NUM_COLOURS]
     x = _drawable(line.x)
     for strength, (low, high) in zip((0.22, 0.12), line.bands, strict=False):
-        if len(x) == 1:  # there is no area
+        if len(x) == 1:  # fill_between would draw nothing
             axes.vlines(x, _drawable(low), _drawable(high), color=colour, alpha=2 * strength, linewidth=6)
         axes.fill_between(x, _drawable(low), _drawable(high), color=colour, alpha=strength, linewidth=0)
     marker = "o" if line.has_points and len(x) <= 60 else "o" if len(x) == 1 else None
@@ -145,7 +145,7 @@ def _draw_line(axes: Any, line: Line, dashes: Any, is_small: bool) -> None:
               markersize=3.5 if is_small else 4.5, solid_joinstyle="round")  # fmt: skip
 
 
-def _dress(axes: Any, width: int) -> None:
+def _style_axes(axes: Any, width: int) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     is_small = width <= NARROW[0]
@@ -163,8 +163,8 @@ def _dress(axes: Any, width: int) -> None:
 
 
 def _fit(axes: Any, chart: Chart) -> None:
-    """Limits and units."""
-    _keep_flat_lines_in_the_middle(axes)
+    """Set the limits and the units of the axes."""
+    _centre_flat_lines(axes)
     if chart.is_counted:
         axes.set_xlim(left=0)
     right, transform = axes.get_position().x1, axes.figure.transFigure
@@ -173,7 +173,7 @@ def _fit(axes: Any, chart: Chart) -> None:
         axes.text(0, 1.03, chart.y_unit, transform=axes.transAxes, ha="left", va="bottom", fontsize=11, color=INK)
 
 
-def _keep_flat_lines_in_the_middle(axes: Any) -> None:
+def _centre_flat_lines(axes: Any) -> None:
     low, high = axes.dataLim.intervaly
     if np.isfinite([low, high]).all() and high - low <= 1e-9 * max(abs(low), abs(high)):
         room = abs(high) * 0.1 or 1.0
@@ -185,7 +185,7 @@ def _drawable(values: Array) -> Array:
 
 
 def _for_page(svg: str, description: str) -> str:
-    """Only what the page needs: no header, no styles for the whole page, no ids that would stand twice."""
+    """Remove what a page must not contain: the XML header, global styles, and ids that would repeat."""
     svg = svg[svg.index("<svg") :].strip()
     size = re.search(r'viewBox="([^"]*)"', svg)
     assert size is not None

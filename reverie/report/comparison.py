@@ -1,4 +1,4 @@
-"""The page about several runs."""
+"""The page that compares several runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from reverie.report.sections import problem_box, relative_link
 from reverie.report.settings import show_value
 
 MOST_GROUPS = 8
-"""More curves than this in one chart tell nobody anything."""
+"""Maximum number of curves in a chart."""
 FEW_PAIRS = 6
 METHOD = (
-    "Interquartile means of the final scores with stratified bootstrap intervals (95 %), after Agarwal et al. 2021. A "
-    "run that has not ended counts with its last evaluation. With fewer than five runs the intervals are too narrow."
+    "Interquartile means of the final scores with stratified bootstrap intervals (95 %), after Agarwal et al. 2021. "
+    "Unfinished runs count with their last evaluation. With fewer than five runs the intervals are too narrow."
 )
 
 
 def comparison_page(comparison: Comparison, base: Path) -> str:
-    """The whole page; ``base`` is the folder it will lie in."""
+    """The whole page. Its links are relative to the folder ``base``."""
     runs = [run for group in comparison.groups for run in group.runs]
     envs = " and ".join([", ".join(list(comparison.envs)[:-1]), list(comparison.envs)[-1]][len(comparison.envs) == 1 :])
     name = (
@@ -45,13 +45,13 @@ def comparison_page(comparison: Comparison, base: Path) -> str:
 
 
 def _lead(comparison: Comparison) -> str:
-    """The best group of each env, in large type."""
+    """The best group of each env."""
     boxes: list[str] = []
     for env, groups in list(comparison.envs.items())[:3]:
         row = score_rows(groups)[0]
         where = f" on {env}" if len(comparison.envs) > 1 else ""
-        told = f"{_title(row[0])}{where}: best final score of {count(len(groups), 'group')} ({_of_runs(groups[0])})"
-        boxes.append(f"<div{'' if boxes else ' class=main'}><b>{escape(row[2])}</b><span>{escape(told)}</span></div>")
+        label = f"{_title(row[0])}{where}: best final score of {count(len(groups), 'group')} ({_of_runs(groups[0])})"
+        boxes.append(f"<div{'' if boxes else ' class=main'}><b>{escape(row[2])}</b><span>{escape(label)}</span></div>")
     return f'<div class="scores">{"".join(boxes)}</div>\n'
 
 
@@ -77,35 +77,38 @@ def _env_section(comparison: Comparison, env: str, groups: list[Group]) -> str:
 
 
 def _improvements(rows: list[list[str]]) -> str:
-    note = '<p class="note pairs">How likely a run of the first group beats one of the second; 0.5 is a draw.</p>'
+    note = (
+        '<p class="note pairs">Probability that a run of the first group scores higher than one of the second. '
+        "0.5 means no difference.</p>"
+    )
     named = [[_title(row[0]), _title(row[1]), *row[2:]] for row in rows]
     return note + table(["group", "against", "probability", "95 % interval"], named, (2, 3))
 
 
 def _legend(groups: list[Group]) -> str:
-    items = "".join(f"<li>{legend_mark(place)}{escape(_title(group.label))}</li>" for place, group in enumerate(groups))
+    items = "".join(f"<li>{legend_mark(index)}{escape(_title(group.label))}</li>" for index, group in enumerate(groups))
     return f'<ul class="legend">{items}</ul>'
 
 
 def _curves(groups: list[Group]) -> str:
     lines: list[Line] = []
-    told = []
-    for place, group in enumerate(groups):
+    descriptions = []
+    for index, group in enumerate(groups):
         curve = group.curve()
         if curve is None:
             continue
         bands = ((curve.low, curve.high),) if curve.seeds > 1 else ()
-        lines.append(Line(curve.x, curve.mean, bands, place, has_points=curve.seeds == 1))
-        told.append(
+        lines.append(Line(curve.x, curve.mean, bands, index, has_points=curve.seeds == 1))
+        descriptions.append(
             f"{group.label} ends at {score(float(curve.mean[-1]))} after {short_number(float(curve.x[-1]))} steps"
         )
     goals = {run.solved_at for group in groups for run in group.runs}
     goal = goals.pop() if len(goals) == 1 else None
-    note = "mean over seeds as far as all have come, with its 95 % bootstrap interval"
-    note += f"; dashed: solved at {score(goal)}" if goal is not None else ""
+    note = "mean over seeds where all of them have data, with its 95 % bootstrap interval"
+    note += f". Dashed: solved at {score(goal)}" if goal is not None else ""
     return figure(
         "Evaluation return",
-        Chart(lines, f"Evaluation return: {'; '.join(told)}.", y_unit="return", goal=goal, has_dashes=True),
+        Chart(lines, f"Evaluation return: {'; '.join(descriptions)}.", y_unit="return", goal=goal, has_dashes=True),
         note,
     )
 
@@ -116,7 +119,9 @@ def _shared_section(comparison: Comparison) -> str:
         return ""
     html = table(["group", "scaled score (IQM)", "95 % interval"], [[_title(row[0]), *row[1:]] for row in rows], (1, 2))
     html += _improvements(improvement_rows(comparison.shared_improvements()))
-    note = "For groups that every env has. Scores are scaled so that 0 is an env's lowest run here and 1 its highest."
+    note = (
+        "Groups that have runs in every env. In each env, scores are scaled from its lowest run (0) to its highest (1)."
+    )
     return section("Over all environments", html, note)
 
 

@@ -19,7 +19,7 @@ def foresight_section(look: Foresight | None, unit: str = "env steps", judged: s
     if look is None:
         return ""
     html = "".join(_picture(title, address) for title, address in look.pictures)
-    html = f'<div class="films">{html}</div>' if html else ""
+    html = f'<div class="videos">{html}</div>' if html else ""
     figures = [_error_figure(curves) for curves in look.curves]
     figures += [_calibration_figure(found) for found in look.calibrations if found.predicted]
     html += f'<div class="multiples">{"".join(figures)}</div>' if figures else ""

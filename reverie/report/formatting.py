@@ -1,4 +1,4 @@
-"""Numbers, times and strangers' words as they stand in a report."""
+"""Formats numbers, times and untrusted text for reports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 LONGEST_TEXT = 400
 MISSING = "–"
 _MARKDOWN = re.compile(r"([\\`*\[\]#|~>$]|(?<!\w)_|_(?!\w))")
-"""What could begin markup; an underscore within a word cannot."""
+"""Characters that could start markup. An underscore within a word cannot."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]+")
 
 
 def clean(value: Any) -> str:
-    """Any value as one line of plain text, without control characters and not too long."""
+    """Any value as one line of plain text: no control characters, at most ``LONGEST_TEXT`` long."""
     text = _CONTROL.sub(" ", str(value))
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
@@ -27,13 +27,13 @@ def escape(value: Any) -> str:
 
 
 def escape_markdown(value: Any) -> str:
-    """Text that stays text in Markdown, also in a table and where HTML is let through."""
+    """Text that is safe anywhere in Markdown, also in tables and where HTML is allowed."""
     text = clean(value).replace("&", "&amp;").replace("<", "&lt;")
     return _MARKDOWN.sub(r"\\\1", text)
 
 
 def number(value: float | None) -> str:
-    """A number with about four digits that matter."""
+    """A number with about four significant digits."""
     if value is None or not math.isfinite(value):
         return MISSING
     size = abs(value)
@@ -46,7 +46,7 @@ def number(value: float | None) -> str:
 
 
 def score(value: float | None) -> str:
-    """A score: one digit after the point, or two where the numbers are small."""
+    """A score with one decimal, or two for small numbers."""
     if value is None or not math.isfinite(value):
         return MISSING
     if abs(value) >= 1e7:
@@ -87,8 +87,8 @@ def moment(seconds: float | None) -> str:
     return when.strftime("%Y-%m-%d %H:%M UTC")
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+def percent(fraction: float) -> str:
+    return f"{100 * fraction:.0f} %" if fraction >= 0.1 else f"{100 * fraction:.1f} %"
 
 
 ALGORITHMS = {"ppo": "PPO", "dqn": "DQN", "sac": "SAC", "reinforce": "REINFORCE", "qlearning": "Q-learning"}

@@ -1,4 +1,4 @@
-"""Runs that differ only in their seed belong together; groups of them are compared env by env."""
+"""Groups runs that differ only in their seed, and compares the groups of each env."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reverie.report.run_data import RunData
 from reverie.report.settings import show_value
 
 NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version", "backend.matmul")
-"""Settings that do not make it another experiment."""
+"""Settings that do not make runs different experiments."""
 NOT_IN_A_LABEL = ("seed", "env.id", "algorithm.kind")
 TYPED = ("command line", "Python", "preset ")
 GRID_POINTS = 200
@@ -43,7 +43,7 @@ class Group:
         return np.array([run.best_score for run in self.runs if run.best_score is not None])
 
     def curve(self) -> BandCurve | None:
-        """The mean evaluation over seeds, as far as all of them have come."""
+        """The mean evaluation over seeds, in the range where all of them have data."""
         lines = [_line(run) for run in self.runs if run.evaluations.rows]
         if not lines:
             return None
@@ -59,7 +59,7 @@ class Group:
 
 @dataclass(frozen=True)
 class BandCurve:
-    """A mean over seeds with its interval."""
+    """The mean over seeds with its interval."""
 
     x: Array
     mean: Array
@@ -70,7 +70,7 @@ class BandCurve:
 
 @dataclass(frozen=True)
 class Improvement:
-    """How likely a run of one group beats one of another."""
+    """The probability that a run of one group scores higher than one of another."""
 
     better: str
     worse: str
@@ -82,7 +82,7 @@ class Improvement:
 
 @dataclass
 class Comparison:
-    """Groups by env, and what holds over all envs."""
+    """Groups by env, and comparisons over all envs."""
 
     envs: dict[str, list[Group]] = field(default_factory=dict)
 
@@ -91,13 +91,16 @@ class Comparison:
         return [group for groups in self.envs.values() for group in groups]
 
     def improvements(self, env: str) -> list[Improvement]:
-        """Every pair of an env's groups, the better one first; single runs do not tell how likely anything is."""
+        """Every pair of an env's groups with several runs, the better one first."""
         groups = [group for group in self.envs[env] if len(group.scores) > 1]
-        pairs = [(left, right) for place, left in enumerate(groups) for right in groups[place + 1 :]]
+        pairs = [(left, right) for index, left in enumerate(groups) for right in groups[index + 1 :]]
         return [_improve(left.label, [left.scores], right.label, [right.scores]) for left, right in pairs]
 
     def shared(self) -> dict[str, list[Array]]:
-        """Scores by label and env, for labels that every env has; 0 is an env's lowest run here and 1 its highest."""
+        """Scores by label and env, for labels that every env has.
+
+        Each env's scores are scaled from its lowest run (0) to its highest (1).
+        """
         if len(self.envs) < 2:
             return {}
         scaled = [_scale(groups) for groups in self.envs.values()]
@@ -105,13 +108,13 @@ class Comparison:
         return {label: [scores[label] for scores in scaled] for label in labels}
 
     def shared_improvements(self) -> list[Improvement]:
-        """Every pair of labels over all envs, if they have several runs in some."""
+        """Every pair of labels over all envs, if both have several runs in at least one env."""
         shared = [(label, strata) for label, strata in self.shared().items() if max(map(len, strata)) > 1]
-        return [_improve(*left, *right) for place, left in enumerate(shared) for right in shared[place + 1 :]]
+        return [_improve(*left, *right) for index, left in enumerate(shared) for right in shared[index + 1 :]]
 
 
 def compare(runs: Sequence[RunData]) -> Comparison:
-    """Put runs into groups, give the groups names that tell them apart, and order them by score."""
+    """Group the runs, give the groups distinct names, and order them by score."""
     by_config: dict[str, Group] = {}
     for run in runs:
         by_config.setdefault(_identity(run), Group([])).runs.append(run)
@@ -127,7 +130,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
 
 
 def different_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """Settings in which groups differ: key -> the value of each group."""
+    """Settings in which groups differ: the values of all groups, by key."""
     settings = [_compared(group.runs[0]) for group in groups]
     keys = dict.fromkeys(key for values in settings for key in values)
     rows = {key: [values.get(key, "(absent)") for values in settings] for key in keys}
@@ -135,13 +138,13 @@ def different_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
 
 
 def _identity(run: RunData) -> str:
-    """Equal for runs of the same experiment."""
+    """A text that is equal for runs of the same experiment."""
     settings = {key: _text(value) for key, value in _compared(run).items()}
     return json.dumps([run.env, run.algorithm, settings], sort_keys=True)
 
 
 def _text(value: Any) -> str:
-    """Equal for equal values; 1 and 1.0 are."""
+    """A text that is equal for equal values. 1 and 1.0 are equal."""
     whole = isinstance(value, float) and value.is_integer()
     return json.dumps(int(value) if whole else value, sort_keys=True, default=str)
 
@@ -152,7 +155,7 @@ def _compared(run: RunData) -> dict[str, Any]:
 
 
 def _name(groups: list[Group], shared: set[str]) -> None:
-    """What was typed for the runs, but not for all; where that is the same, also the values that differ."""
+    """Name groups by the settings that were typed for some but not all runs, then by settings that differ."""
     for group in groups:
         typed = [word for word in _typed(group.runs[0]) if word not in shared]
         group.label = " ".join([group.runs[0].algorithm, *_few(typed)])
@@ -162,12 +165,12 @@ def _name(groups: list[Group], shared: set[str]) -> None:
             _add_differences(same)
     labels = [group.label for group in groups]
     for number, group in enumerate(groups, 1):
-        if labels.count(group.label) > 1:  # values that look the same: 1 and "1"
+        if labels.count(group.label) > 1:  # different values that look equal, such as 1 and "1"
             group.label += f" ({number})"
 
 
 def _add_differences(groups: list[Group]) -> None:
-    """As few of the settings that differ as tell the groups apart, then others while there is room."""
+    """Add the fewest settings that distinguish the groups, then others while there is room."""
     rows = different_settings(groups)
     chosen: list[str] = []
     while len(chosen) < len(rows) and _num_kinds(rows, chosen) < len(groups):
@@ -175,13 +178,13 @@ def _add_differences(groups: list[Group]) -> None:
         chosen.append(max(left, key=lambda key: _num_kinds(rows, [*chosen, key])))
     keys = [*chosen, *(key for key in rows if key not in chosen)]
     most = max(MOST_IN_A_LABEL, len(chosen))
-    for place, group in enumerate(groups):
-        words = [f"{_short(key)}={show_value(rows[key][place])}" for key in keys]
+    for index, group in enumerate(groups):
+        words = [f"{_short(key)}={show_value(rows[key][index])}" for key in keys]
         group.label = " ".join([group.label, *_few(words, most)])
 
 
 def _num_kinds(rows: dict[str, list[Any]], keys: list[str]) -> int:
-    """How many groups these settings tell apart."""
+    """How many groups these settings distinguish."""
     return len(set(zip(*(map(show_value, rows[key]) for key in keys), strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""The pieces that pages are made of. Every argument called text or cell is escaped here; ``html`` is not."""
+"""HTML elements of the pages. All arguments are escaped here, except those named ``html``, ``body`` or ``chart``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reverie.report.formatting import escape
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; base-uri 'none'; form-action 'none'"
 )
-"""Even if something slipped through, the browser would run no script and fetch nothing."""
+"""A second line of defence: the browser runs no script and loads nothing."""
 ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 13 6 8l3 2 5-7' "
     "fill='none' stroke='%232a6fb5' stroke-width='2'/%3E%3C/svg%3E"
@@ -20,7 +20,7 @@ ICON = (
 
 
 def page(title: str, body: str) -> str:
-    """A whole document that needs nothing but itself."""
+    """A whole, self-contained document."""
     style = resources.files("reverie.report").joinpath("style.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -33,14 +33,14 @@ def page(title: str, body: str) -> str:
 
 
 def section(title: str, html: str, note: str = "") -> str:
-    """Nothing at all where there is no content."""
+    """A section with a heading. Empty if there is no content."""
     lead = f'<p class="note">{escape(note)}</p>\n' if note else ""
     return f"<section>\n<h2>{escape(title)}</h2>\n{lead}{html}\n</section>\n" if html else ""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A cell that leads to another page."""
+    """A table cell that links to another page."""
 
     text: str
     address: str
@@ -50,9 +50,9 @@ Cell = str | Link
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numeric: Iterable[int] = (), name: str = "") -> str:
-    """A table of texts; ``numeric`` columns are aligned to the right. On a phone each row becomes a small block."""
+    """A table. ``numeric`` columns are right-aligned. On a phone each row becomes a small block."""
     right = set(numeric)
-    titles = "".join(f'<th scope="col"{_side(place in right)}>{escape(text)}</th>' for place, text in enumerate(head))
+    titles = "".join(f'<th scope="col"{_side(column in right)}>{escape(text)}</th>' for column, text in enumerate(head))
     body = "".join(f"<tr>{_cells(head, row, right)}</tr>\n" for row in rows)
     caption = f'<caption class="unseen">{escape(name)}</caption>' if name else ""
     kind = ' class="rows"' if right else ""
@@ -60,18 +60,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numeric: Iterable
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and their values."""
+    """A list of names and values. Empty values are left out."""
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>\n" for name, text in pairs if text)
     return f'<dl class="facts">\n{items}</dl>' if items else ""
 
 
 def folded(title: str, html: str) -> str:
-    """Content that is shown on demand, and always in print."""
+    """Content that is collapsed on screen and shown in print."""
     return f"<details>\n<summary>{escape(title)}</summary>\n{html}\n</details>\n"
 
 
 def figure(title: str, chart: Chart, note: str = "") -> str:
-    """A chart across the page, drawn once for screens and once for phones so that its text stays legible."""
+    """A chart as wide as the page, drawn for screens and again for phones, so that its text stays legible."""
     wide, narrow = (draw(chart, size, f"{title} {chart.description} {size}") for size in (WIDE, NARROW))
     return f'<figure>{_caption(title, note)}<div class="wide">{wide}</div><div class="narrow">{narrow}</div></figure>\n'
 
@@ -88,8 +88,8 @@ def _caption(title: str, note: str) -> str:
 def _cells(head: Sequence[str], row: Sequence[Cell], right: set[int]) -> str:
     first = f'<th scope="row">{_content(row[0])}</th>'
     return first + "".join(
-        f'<td{_side(place in right)} data-label="{escape(head[place])}">{_content(cell)}</td>'
-        for place, cell in enumerate(row[1:], start=1)
+        f'<td{_side(column in right)} data-label="{escape(head[column])}">{_content(cell)}</td>'
+        for column, cell in enumerate(row[1:], start=1)
     )
 
 

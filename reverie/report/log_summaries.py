@@ -1,4 +1,4 @@
-"""Takes the records of a run's JSONL files, one by one, and remembers what a report shows, in bounded memory."""
+"""Summarises the records of a run's JSONL files for a report, one by one and in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ LONGEST_NAME = 120
 RECENT_EPISODES = 100
 POSITIONS = ("env_steps", "frames", "updates", "cycles", "episodes", "phase")
 FARTHEST = 1e18
-"""No run has as many env steps."""
+"""Larger positions are damaged records."""
 PART = re.compile(r"speed/([a-z_]+)_seconds")
 WORDS = (
     "loss", "return", "success", "kl", "entropy", "value", "explained_variance", "grad_norm", "clip_fraction", "reward",
     "temperature", "alpha", "epsilon", "score", "regret", "achievement", "learning_rate", "norm",
 )  # fmt: skip
-"""Which metrics people look at first."""
+"""Words in metric names, the most important first."""
 
 
 def importance(name: str) -> int:
-    """Smaller is more important."""
+    """Sorting key of a metric. Smaller is more important."""
     word = name.rpartition("/")[2]
     if word == "loss":
         return 0
-    found = [place for place, known in enumerate(WORDS) if known in word]
+    found = [index for index, known in enumerate(WORDS) if known in word]
     return 1 + min(found) if found else len(WORDS) + 1
 
 
 def position_of(record: Mapping[str, Any], axis: str = "env_steps") -> float | None:
-    """Where on the axis a record lies."""
+    """The position of a record on the axis."""
     x = as_number(record.get(axis))
     return None if x is None else min(max(x, 0.0), FARTHEST)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One line of scores over episodes; ``low`` to ``high`` is the interval of the mean."""
+    """One evaluation. ``low`` to ``high`` is the interval of the mean."""
 
     x: float
     mean: float
@@ -58,7 +58,7 @@ class Evaluation:
 
 
 class Evaluations:
-    """All evaluations, or neighbours merged where there are too many; the best and the last stay exact."""
+    """All evaluations. Neighbours are merged if there are too many, but the best and the last stay exact."""
 
     def __init__(self) -> None:
         self.rows: list[Evaluation] = []
@@ -79,7 +79,7 @@ class Evaluations:
         row = Evaluation(x, mean, minimum, maximum, low, high, std, count)
         self.count += 1
         self.last = row
-        if self.best is None or row.mean >= self.best.mean:  # of equal ones the latest, whose policy is kept
+        if self.best is None or row.mean >= self.best.mean:  # of equal ones the latest, because its policy is kept
             self.best = row
         self.rows.append(row)
         if len(self.rows) > MOST_EVALUATIONS:
@@ -97,7 +97,7 @@ def _merge(first: Evaluation, second: Evaluation | None = None) -> Evaluation:
 
 
 class Value:
-    """A metric that is only listed: how often it was reported, its last value and its extremes."""
+    """A metric without a curve: number of values, last value and extremes."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -118,47 +118,48 @@ class Value:
 
 
 class Metrics:
-    """Every metric by name: the first and the important ones as curves, others as values, the rest as a count."""
+    """All metrics by name: the first and the important ones as curves, others as values, the rest only counted."""
 
     def __init__(self) -> None:
         self.curves: dict[str, Series] = {}
         self.values: dict[str, Value] = {}
         self.unlisted = 0
-        self._takers: dict[str, Series | Value | None] = dict.fromkeys(POSITIONS)
+        self._entries: dict[str, Series | Value | None] = dict.fromkeys(POSITIONS)
+        """Where each metric goes. None for metrics that are skipped."""
 
     def add(self, record: Mapping[str, Any], x: float) -> None:
-        takers = self._takers
+        entries = self._entries
         for name, value in record.items():
-            taker = takers[name] if name in takers else self._meet(name, value)
-            if taker is not None:
+            entry = entries[name] if name in entries else self._make_entry(name, value)
+            if entry is not None:
                 number = value if type(value) is float else as_number(value)
                 if number is not None:
-                    taker.add(x, number)
+                    entry.add(x, number)
 
-    def _meet(self, name: str, value: Any) -> Series | Value | None:
-        """Decide once what is remembered of a metric."""
+    def _make_entry(self, name: str, value: Any) -> Series | Value | None:
+        """Decide once, for a new metric, whether it becomes a curve, a value or is skipped."""
         if type(value) not in (int, float):
             return None
         if name.startswith(("evaluate/return", "evaluate/episodes")):
-            self._takers[name] = None
+            self._entries[name] = None
             return None
         is_important = importance(name) <= len(WORDS)
         limit = MOST_CURVES if is_important else MOST_CURVES // 2
-        has_room = len(self._takers) <= MOST_NAMES or (is_important and len(self.curves) < limit)
+        has_room = len(self._entries) <= MOST_NAMES or (is_important and len(self.curves) < limit)
         if len(name) > LONGEST_NAME or not has_room:
             self.unlisted += 1
             if self.unlisted <= 50 * MOST_NAMES:
-                self._takers[name] = None
+                self._entries[name] = None
             return None
         if len(self.curves) < limit:
-            self._takers[name] = self.curves[name] = Series()
+            self._entries[name] = self.curves[name] = Series()
         else:
-            self._takers[name] = self.values[name] = Value()
-        return self._takers[name]
+            self._entries[name] = self.values[name] = Value()
+        return self._entries[name]
 
 
 class Episodes:
-    """The returns of training's own episodes."""
+    """The returns of the episodes collected in training."""
 
     def __init__(self) -> None:
         self.returns = Series()
@@ -172,7 +173,7 @@ class Episodes:
 
 
 class Machine:
-    """Speed, memory and where the time went. Cumulative numbers start again at 0 with every process."""
+    """Speed, memory and time by part of the loop. Cumulative numbers restart at 0 with every process."""
 
     def __init__(self, axis: str = "env_steps") -> None:
         self.axis = axis
@@ -225,7 +226,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Alert:
-    """Something that a monitor noticed while the run trained."""
+    """An alert of the run's monitor."""
 
     x: float | None
     level: str

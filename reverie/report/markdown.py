@@ -1,4 +1,4 @@
-"""The same reports as Markdown, for terminals, notes and pull requests; curves become a line of blocks."""
+"""The reports as Markdown, for terminals, notes and pull requests. Curves become a line of blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDTH = 40
 
 
 def run_text(run: RunData) -> str:
-    """One run."""
+    """The report about one run."""
     text = escape_markdown
     head = f"# {text(run.env)} · {text(title(run.algorithm))} · seed {text(run.seed)}\n\n"
     head += f"**{text(run.state)}** after {run.amount} · {text(run.name)}\n\n"
@@ -36,7 +36,7 @@ def run_text(run: RunData) -> str:
         _section("World model", _foresight(run, run.foresight) if run.foresight else ""),
         _section("Metrics", _table(["metric", "last", "lowest", "highest"], [
             [name, number(series.last), *map(number, series.extremes())] for name, series in shown_metrics(run)])),
-        _section("Time", _table(["part", "time", "share"], _time_rows(run))),
+        _section("Time", _table(["part", "time", "percent"], _time_rows(run))),
         _section("Settings that differ from the preset", _table(["setting", "preset", "this run", "set by"], [
             [d.key, show_value(d.before), show_value(d.value), d.source] for d in run.settings.differences])),
         _section("Machine", _table(["", ""], machine_facts(run))),
@@ -45,7 +45,7 @@ def run_text(run: RunData) -> str:
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Several runs."""
+    """The comparison of several runs."""
     runs = [run for group in comparison.groups for run in group.runs]
     parts = [f"# {count(len(runs), 'run')}, {count(len(comparison.groups), 'group')}\n"]
     for env, groups in comparison.envs.items():
@@ -111,7 +111,7 @@ def _time_rows(run: RunData) -> list[list[str]]:
 
 
 def _problems(problems: Iterable[str]) -> str:
-    return _section("What to know about this report", _list(dict.fromkeys(problems)))
+    return _section("Notes on this report", _list(dict.fromkeys(problems)))
 
 
 def _section(name: str, body: str) -> str:

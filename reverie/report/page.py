@@ -24,28 +24,28 @@ STATES = ("finished", "failed", "stopped", "running", "created")
 
 
 def run_page(run: RunData, base: Path | None = None) -> str:
-    """The whole page; ``base`` is the folder it will lie in, which links start from."""
-    judged = verdict(run.foresight, run.final_score, run.solved_at) if run.foresight else ""
+    """The whole page. Its links are relative to the folder ``base``, by default the run's own."""
+    summary = verdict(run.foresight, run.final_score, run.solved_at) if run.foresight else ""
     parts = (
         _head(run),
         problem_box(run.problems),
         alert_section(run),
         section("Learning", learning_figures(run)),
         video_section(run, base or run.path),
-        foresight_section(run.foresight, run.unit, judged),
+        foresight_section(run.foresight, run.unit, summary),
         metric_section(run),
         time_section(run),
         setting_section(run),
         section("Machine", facts(machine_facts(run))),
-        f"<footer>Made from the files of this run. Again: <code>reverie report {escape(run.name)}</code></footer>",
+        f"<footer>Made from the files of this run. To update: <code>reverie report {escape(run.name)}</code></footer>",
     )
     return page(f"{run.env} · {title(run.algorithm)} · seed {run.seed} · {score(run.final_score)}", "".join(parts))
 
 
 def _head(run: RunData) -> str:
     boxes = "".join(
-        f"<div{'' if place else ' class=main'}><b>{escape(value)}</b><span>{escape(label)}</span></div>"
-        for place, (value, label) in enumerate(score_lines(run))
+        f"<div{'' if index else ' class=main'}><b>{escape(value)}</b><span>{escape(label)}</span></div>"
+        for index, (value, label) in enumerate(score_lines(run))
     )
     return (
         f"<header>\n<h1>{escape(run.env)} · {escape(title(run.algorithm))}</h1>\n"

@@ -1,4 +1,4 @@
-"""The charts about one run, with their titles and the words that stand for them."""
+"""The charts about one run, with their titles and descriptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reverie.report.run_facts import shown_metrics
 
 
 def learning_figures(run: RunData) -> str:
-    """Evaluation and training return, as far as there are any."""
+    """Evaluation and training return."""
     evaluation = _evaluation_figure(run) if run.evaluations.rows else ""
     return evaluation + (_training_figure(run) if run.episodes.returns.count else "")
 
@@ -41,24 +41,24 @@ def speed_figure(run: RunData) -> str:
     return f'<div class="multiples speed">{small_figure(title, chart, last)}</div>'
 
 
-def last_at_each_place(rows: Iterable[Evaluation]) -> list[Evaluation]:
-    """In order; the final evaluation may fall on the same step as the one before and then stands for both."""
+def last_at_each_step(rows: Iterable[Evaluation]) -> list[Evaluation]:
+    """The last evaluation of each step, in order. The final evaluation may be at the same step as the one before."""
     return [row for _, row in sorted({row.x: row for row in rows}.items())]
 
 
 def _evaluation_figure(run: RunData) -> str:
-    rows = last_at_each_place(run.evaluations.rows)
+    rows = last_at_each_step(run.evaluations.rows)
     names = ("x", "mean", "low", "high", "minimum", "maximum")
     x, mean, low, high, lowest, highest = (np.array([getattr(row, name) for row in rows]) for name in names)
     line = Line(x, mean, ((low, high), (lowest, highest)), has_points=True)
     note = "mean of the episodes with its 95 % interval (dark), range of the episodes (light)"
-    note += f"; dashed: solved at {score(run.solved_at)}" if run.solved_at is not None else ""
-    told = _tell([("starts at", rows[0]), ("ends at", rows[-1]), ("best", run.evaluations.best)])
-    chart = Chart([line], f"Evaluation return {told}.", run.unit, "return", run.solved_at)
+    note += f". Dashed: solved at {score(run.solved_at)}" if run.solved_at is not None else ""
+    summary = _describe([("starts at", rows[0]), ("ends at", rows[-1]), ("best", run.evaluations.best)])
+    chart = Chart([line], f"Evaluation return {summary}.", run.unit, "return", run.solved_at)
     return figure("Evaluation return", chart, note)
 
 
-def _tell(rows: Iterable[tuple[str, Evaluation | None]]) -> str:
+def _describe(rows: Iterable[tuple[str, Evaluation | None]]) -> str:
     return ", ".join(f"{word} {score(row.mean)} ({short_number(row.x)})" for word, row in rows if row is not None)
 
 
@@ -66,7 +66,7 @@ def _training_figure(run: RunData) -> str:
     returns = run.episodes.returns
     curve = returns.curve()
     low, high, last = map(score, (*returns.extremes(), curve.mean[-1]))
-    told = f"Training return of {count(returns.count, 'episode')}, from {low} to {high}, in the end {last}."
+    description = f"Training return of {count(returns.count, 'episode')}, from {low} to {high}, in the end {last}."
     is_bucketed = len(curve) < returns.count
     note = "moving mean, with the range of neighbouring episodes" if is_bucketed else "moving mean, and every episode"
-    return figure("Training return", Chart([smoothed(curve, 1)], told, y_unit="return"), note)
+    return figure("Training return", Chart([smoothed(curve, 1)], description, y_unit="return"), note)

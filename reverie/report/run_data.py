@@ -1,4 +1,4 @@
-"""One pass over a run folder: everything that a report tells about a run, and what is missing there."""
+"""Reads everything that a report shows from a run folder, in one pass, and notes what is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from reverie.core.counters import Budget
-from reverie.core.wording import count
 from reverie.report.foresight_data import Foresight, read_foresight
 from reverie.report.log_summaries import (
     FARTHEST,
@@ -34,7 +33,7 @@ MP4_MARK = b"ftyp"
 
 @dataclass(frozen=True)
 class Video:
-    """A film of the run; ``data`` is None when it is too large to be put into the page."""
+    """A video of the run. ``data`` is None if the file is too large to embed in the page."""
 
     which: str
     name: str
@@ -43,7 +42,7 @@ class Video:
 
 @dataclass
 class RunData:
-    """What a run folder tells."""
+    """The content of a run folder."""
 
     path: Path
     status: dict[str, Any]
@@ -61,7 +60,7 @@ class RunData:
     axis: str = "env_steps"
     reached: float = 0.0
     frames: int = 0
-    """Env steps times action repeat; 0 for runs of versions that did not count them."""
+    """Env steps times action repeat. 0 for runs of older versions, which did not count frames."""
 
     @property
     def name(self) -> str:
@@ -85,7 +84,7 @@ class RunData:
 
     @property
     def done(self) -> int:
-        """How far it has come on its axis."""
+        """Progress on the run's axis."""
         return int(max(as_number(self.status.get(self.axis)) or 0, self.reached))
 
     @property
@@ -95,7 +94,7 @@ class RunData:
 
     @property
     def unit(self) -> str:
-        """What its axis counts."""
+        """The unit of the run's axis."""
         return Budget(self.axis).unit
 
     @property
@@ -111,14 +110,14 @@ class RunData:
 
     @property
     def final_score(self) -> float | None:
-        """The score of the evaluation at the end, else of the last one before it."""
+        """The score of the final evaluation, or else of the last one so far."""
         score = as_number(self.status.get("final_score"))
         last = self.evaluations.last
         return score if score is not None else (last.mean if last else None)
 
     @property
     def has_final(self) -> bool:
-        """Whether the run came to its end and was evaluated there."""
+        """Whether the run finished and has a final evaluation."""
         return self.state == "finished" and as_number(self.status.get("final_score")) is not None
 
     @property
@@ -128,13 +127,13 @@ class RunData:
 
     @property
     def final_evaluation(self) -> Evaluation | None:
-        """The line of metrics that belongs to the final score."""
+        """The evaluation of the final score."""
         last = self.evaluations.last
         return last if last is not None and last.mean == self.final_score else None
 
 
 def gather(path: Path, with_videos: bool = True) -> RunData:
-    """Read a run folder; this never fails because of what lies in it."""
+    """Read a run folder. Damaged or missing files are noted in ``problems``, never raised."""
     problems: list[str] = []
     run = RunData(
         path, read_mapping(path, "status.json", problems), read_mapping(path, "manifest.json", problems),
@@ -171,7 +170,7 @@ def _read_metrics(run: RunData) -> None:
 
 
 def _choose_axis(path: Path) -> str:
-    """Env steps; or updates, for a run that learns from data without taking a step."""
+    """Env steps, or updates for a run that only learns from stored data."""
     try:
         file = plain_path(path, "metrics.jsonl")
         ends = _first_and_last(file) if file else []
@@ -217,19 +216,19 @@ def _what_is_missing(run: RunData) -> list[str]:
     missing = [
         f"{name} is missing: {loss}."
         for name, loss in (
-            ("status.json", "how the run ended is not known"),
-            ("manifest.json", "machine and versions are not known"),
+            ("status.json", "the state of the run is unknown"),
+            ("manifest.json", "the machine and the versions are unknown"),
             ("metrics.jsonl", "there are no curves"),
         )
         if not (run.path / name).exists()
     ]
     if run.state not in ("finished", "unknown state"):
-        missing.append(f"The run has not come to its end; its state is '{run.state}'.")
+        missing.append(f"The run is not finished. Its state is '{run.state}'.")
     if run.final_score is None:
         missing.append("The run has not been evaluated yet, so there is no score.")
-    spoilt = sum(series.not_finite for series in run.metrics.curves.values())
-    if spoilt:
-        missing.append(f"{count(spoilt, 'value')} of metrics left out of the charts, as not finite.")
+    not_finite = sum(series.not_finite for series in run.metrics.curves.values())
+    if not_finite:
+        missing.append(f"Metric values left out of the charts because they are NaN or infinite: {not_finite:,}.")
     if run.settings.tree and not run.settings.has_sources:
         missing.append("The run did not record where its settings came from.")
     return missing

@@ -1,4 +1,4 @@
-"""What both forms of a report say about a run: scores, machine, time, which metrics come first."""
+"""Facts about a run that both forms of a report show: scores, machine, time, and the order of metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PART_NAMES = {"collect": "collect", "update": "update", "evaluate": "evaluate", 
 
 
 def score_lines(run: RunData) -> list[tuple[str, str]]:
-    """The numbers on top, with what they are; the first is the one that counts."""
+    """The scores at the top of the report, each with its label. The first is the main one."""
     last, best, recent = run.final_evaluation, run.evaluations.best, run.episodes.recent
     label = "final score" if run.has_final else "last evaluation"
     if last is not None and last.episodes:
@@ -37,7 +37,7 @@ def score_lines(run: RunData) -> list[tuple[str, str]]:
 
 
 def shown_metrics(run: RunData) -> list[tuple[str, Series]]:
-    """The metrics that are drawn, the important ones first."""
+    """The metrics that are drawn, the most important first."""
     known = {name: series for name, series in run.metrics.curves.items() if series.count and name not in OWN_CHARTS}
     return [(name, known[name]) for name in sorted(known, key=importance)[:MOST_DRAWN]]
 
@@ -51,14 +51,14 @@ def other_metrics(run: RunData) -> list[tuple[str, Series | Value]]:
 
 
 def time_parts(run: RunData) -> dict[str, float]:
-    """Seconds by part of the loop, and what the parts leave of the wall time."""
+    """Seconds by part of the loop."""
     parts = {name: seconds for name, seconds in run.machine.parts().items() if seconds > 0}
     known = sorted(parts, key=lambda name: (list(PART_NAMES).index(name) if name in PART_NAMES else 99, name))
     return {name: parts[name] for name in known[:8]}
 
 
 def machine_facts(run: RunData) -> list[tuple[str, str]]:
-    """Where and with what the run was made."""
+    """The machine, the versions and the resources of the run."""
     manifest, machine, settings = run.manifest, _mapping(run.manifest.get("machine")), run.settings
     git, versions = _mapping(manifest.get("git")), _mapping(manifest.get("versions"))
     threads = settings.text("backend", "threads")
@@ -85,7 +85,7 @@ def machine_facts(run: RunData) -> list[tuple[str, str]]:
 
 
 def _command(command: Any) -> str:
-    """As it was typed, without the folders of the machine."""
+    """The command as typed, without the path of the program and without secrets."""
     if not isinstance(command, list) or not command:
         return ""
     program = Path(str(command[0])).name

@@ -1,4 +1,4 @@
-"""Which runs a report is about: names, beginnings of names, @last, @best, paths, and patterns of them."""
+"""Finds the runs of a report by name, beginning of a name, @last, @best, path or pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_NAME = 80
 
 
 def choose_runs(names: Iterable[str], runs_dir: Path) -> list[Path]:
-    """The folders of all runs that are named, each once, in the order given."""
+    """The folders of all named runs, each once, in the given order."""
     found = [path for name in names for path in _find(name, runs_dir)]
     unique: dict[Path, Path] = {}
     for path in found:
@@ -25,7 +25,7 @@ def choose_runs(names: Iterable[str], runs_dir: Path) -> list[Path]:
 
 
 def default_out(paths: list[Path], runs_dir: Path) -> Path:
-    """``report-<names>.html`` beside the runs; many names are cut to what they begin with and how many they are."""
+    """``report-<names>.html`` in the folder of the runs. Many names become their common beginning and a count."""
     names = [path.resolve().name for path in paths]
     joined = "-and-".join(names)
     if len(joined) > LONGEST_NAME:
@@ -47,7 +47,7 @@ def _find(name: str, runs_dir: Path) -> list[Path]:
 
 
 def _find_one(name: str, runs_dir: Path) -> Path:
-    """As everywhere; but a folder that has lost its config.yaml still gets a report."""
+    """Find a run as other commands do, but also accept a folder that has lost its config.yaml."""
     path = Path(name)
     is_run = path.is_dir() and any((path / part).exists() for part in ("manifest.json", "metrics.jsonl", "status.json"))
     return path if is_run else find_run(name, runs_dir)

@@ -1,7 +1,6 @@
-"""Careful reading of a run folder that anyone may have written: bounded, no links, no surprises.
+"""Reads the files of an untrusted run folder: sizes are limited and links are refused.
 
-Whatever cannot be read becomes a sentence in ``problems``, because a report should say what is missing instead of not
-being written.
+A file that cannot be read becomes a sentence in ``problems``: the report is still written and says what is missing.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from reverie.store import documents
 from reverie.store.documents import LARGEST_DOCUMENT, LONGEST_LINE, Unreadable
 
 READ_IN_FULL = 40 << 20
-"""Bytes of a JSONL file up to which every line is parsed; of larger ones every second, third ... line is."""
+"""Up to this many bytes, every line of a JSONL file is parsed. Of larger files, every second, third ... line."""
 ALWAYS_READ = 20_000
-"""Lines with the word that must not be skipped, as long as there are no more of them than this."""
+"""Maximum number of lines that are read because they contain ``never_skip``."""
 
 
 def plain_path(run: Path, name: str) -> Path | None:
-    """A regular file of the run, or None; a link could lead to a private file that the report would then show."""
+    """A regular file of the run, or None. Links are refused: they could make a report show a private file."""
     path = run
     for part in Path(name).parts:
         path = path / part
@@ -35,14 +34,14 @@ def plain_path(run: Path, name: str) -> Path | None:
         except OSError:
             return None
         if stat.S_ISLNK(mode):
-            raise Unreadable(f"{name} is a link to another place and was not followed.")
+            raise Unreadable(f"{name} is a symbolic link, which is not followed.")
     if not stat.S_ISREG(mode):
         raise Unreadable(f"{name} is not a regular file.")
     return path
 
 
 def read_bytes(run: Path, name: str, problems: list[str], limit: int = LARGEST_DOCUMENT) -> bytes | None:
-    """The content of a file of the run; None, with a reason if it should have been readable."""
+    """The content of a file. None if it is missing, or unreadable (with a sentence in ``problems``)."""
     try:
         path = plain_path(run, name)
         if path is None:
@@ -58,7 +57,7 @@ def read_bytes(run: Path, name: str, problems: list[str], limit: int = LARGEST_D
 
 
 def read_mapping(run: Path, name: str, problems: list[str]) -> dict[str, Any]:
-    """A JSON file that holds a mapping; empty if there is none."""
+    """A JSON object from a file. Empty if it is missing or damaged."""
     data = read_bytes(run, name, problems)
     if data is None:
         return {}
@@ -73,7 +72,7 @@ def read_mapping(run: Path, name: str, problems: list[str]) -> dict[str, Any]:
 
 
 def as_number(value: Any) -> float | None:
-    """A finite number as a float; None for anything else, also for truth values and for what no float can hold."""
+    """A finite number as a float. None for anything else, including bools and integers too large for a float."""
     if type(value) is not float:
         if type(value) is not int:
             return None
@@ -86,7 +85,7 @@ def as_number(value: Any) -> float | None:
 
 @dataclass
 class Lines:
-    """The records of a JSONL file, one at a time. A last line without its end is still being written: left out."""
+    """The records of a JSONL file, one at a time. An incomplete last line is left out: it is still being written."""
 
     run: Path
     name: str
@@ -107,7 +106,7 @@ class Lines:
             self.problems.append(str(error))
         except OSError as error:
             self.problems.append(f"{self.name} cannot be read: {error.strerror}.")
-        self._tell()
+        self._note_problems()
 
     def _parse(self, file: BinaryIO) -> Iterator[dict[str, Any]]:
         every = max(1, math.ceil(os.fstat(file.fileno()).st_size / READ_IN_FULL))
@@ -129,13 +128,13 @@ class Lines:
         self._kept += is_kept
         return is_kept
 
-    def _tell(self) -> None:
+    def _note_problems(self) -> None:
         if self.damaged:
             verb = "was" if self.damaged == 1 else "were"
             self.problems.append(f"{self.name}: {count(self.damaged, 'damaged line')} {verb} left out.")
         if self.skipped:
             self.problems.append(
-                f"{self.name} is large: of its lines {self.count:,} were read and {self.skipped:,} passed over, evenly."
+                f"{self.name} is large: {self.count:,} of its lines were read and {self.skipped:,} skipped, evenly."
             )
 
 
@@ -148,7 +147,7 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _skip_rest(file: BinaryIO) -> bool:
-    """Move behind the end of a line that is too long; False if the file ends first."""
+    """Skip the rest of a line that is too long. False if the file ends first."""
     while piece := file.readline(LONGEST_LINE):
         if piece.endswith(b"\n"):
             return True

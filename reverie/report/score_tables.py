@@ -1,4 +1,4 @@
-"""Tables of a comparison, as rows of text that both forms of a report show."""
+"""The tables of a comparison as rows of text, for both forms of a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reverie.report.groups import Comparison, Group, Improvement
 
 
 def score_rows(groups: Sequence[Group]) -> list[list[str]]:
-    """Group, runs, interquartile mean of the final scores, its interval, the mean of the best scores."""
+    """Group, runs, interquartile mean of the final scores, its interval, mean of the best scores."""
     return [
         [group.label, _run_count(group), *_with_interval([group.scores]),
          score(float(group.best_scores.mean())) if len(group.best_scores) else MISSING]

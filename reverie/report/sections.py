@@ -1,4 +1,4 @@
-"""The sections about one run that are not charts: alerts, videos, time, settings."""
+"""Sections about one run: alerts, videos, metrics, time, settings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LEVELS = ("warning", "error")
 
 
 def problem_box(problems: list[str]) -> str:
-    """What is missing or damaged, said before anyone wonders."""
+    """A box that lists what is missing or damaged."""
     if not problems:
         return ""
     items = "".join(f"<li>{escape(problem)}</li>" for problem in dict.fromkeys(problems))
-    title = "What to know about this report"
+    title = "Notes on this report"
     return f'<aside class="missing" aria-label="{title}">{title}<ul>{items}</ul></aside>\n'
 
 
@@ -41,7 +41,7 @@ def alert_section(run: RunData) -> str:
 
 def video_section(run: RunData, base: Path) -> str:
     items = "".join(_video(run, video, base) for video in run.videos)
-    return section("Video", f'<div class="films">{items}</div>' if items else "")
+    return section("Video", f'<div class="videos">{items}</div>' if items else "")
 
 
 def _video(run: RunData, video: Video, base: Path) -> str:
@@ -50,12 +50,12 @@ def _video(run: RunData, video: Video, base: Path) -> str:
         link = relative_link(run.path / video.name, base)
         return f'<p><a href="{escape(link)}">{escape(name)}: {escape(video.name)}</a> (too large for this page)</p>'
     source = f"data:video/mp4;base64,{base64.b64encode(video.data).decode()}"
-    film = f'<video controls muted loop playsinline preload="metadata" src="{source}"></video>'
-    return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{film}</figure>"
+    html = f'<video controls muted loop playsinline preload="metadata" src="{source}"></video>'
+    return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{html}</figure>"
 
 
 def relative_link(target: Path, base: Path) -> str:
-    """From the folder of a page to a file."""
+    """A link from the folder of a page to a file."""
     return quote(Path(os.path.relpath(target, base)).as_posix())
 
 
@@ -69,29 +69,29 @@ def metric_section(run: RunData) -> str:
         html += folded(count(len(others), "further metric"), table(head, rows, range(1, 5), "Further metrics"))
     if run.metrics.unlisted:
         html += f'<p class="note">{count(run.metrics.unlisted, "more metric")} not listed.</p>'
-    return section("Metrics", html, "Averaged between two lines of metrics.jsonl; the number is the last value.")
+    return section("Metrics", html, "Averages between two lines of metrics.jsonl. The number is the last value.")
 
 
 def time_section(run: RunData) -> str:
     parts = time_parts(run)
     total = sum(parts.values()) or 1.0
-    shares = [(PART_NAMES.get(name, name), seconds, seconds / total) for name, seconds in parts.items()]
-    note = "Where the time of training went, without starting up and the final evaluation." if parts else ""
-    return section("Time", (_time_table(shares) if shares else "") + speed_figure(run), note)
+    times = [(PART_NAMES.get(name, name), seconds, seconds / total) for name, seconds in parts.items()]
+    note = "Training time by part of the loop, without start-up and final evaluation." if parts else ""
+    return section("Time", (_time_table(times) if times else "") + speed_figure(run), note)
 
 
-def _time_table(shares: list[tuple[str, float, float]]) -> str:
-    """A bar of the shares, and the same as numbers."""
-    told = escape(", ".join(f"{name} {percent(share)}" for name, _, share in shares))
+def _time_table(times: list[tuple[str, float, float]]) -> str:
+    """A bar of the fractions, and a table with name, seconds and percentage."""
+    label = escape(", ".join(f"{name} {percent(fraction)}" for name, _, fraction in times))
     spans = "".join(
-        f'<span class="k{place}" style="flex-grow:{share:.4f}"></span>' for place, (*_, share) in enumerate(shares)
+        f'<span class="k{index}" style="flex-grow:{fraction:.4f}"></span>' for index, (*_, fraction) in enumerate(times)
     )
     rows = "".join(
-        f'<tr><th scope="row"><i class="swatch k{place}"></i>{escape(name)}</th>'
-        f'<td class="number">{escape(duration(seconds))}</td><td class="number">{percent(share)}</td></tr>'
-        for place, (name, seconds, share) in enumerate(shares)
+        f'<tr><th scope="row"><i class="swatch k{index}"></i>{escape(name)}</th>'
+        f'<td class="number">{escape(duration(seconds))}</td><td class="number">{percent(fraction)}</td></tr>'
+        for index, (name, seconds, fraction) in enumerate(times)
     )
-    return f'<div class="bar" role="img" aria-label="{told}">{spans}</div><table><tbody>{rows}</tbody></table>'
+    return f'<div class="bar" role="img" aria-label="{label}">{spans}</div><table><tbody>{rows}</tbody></table>'
 
 
 def setting_section(run: RunData) -> str:
@@ -104,9 +104,9 @@ def setting_section(run: RunData) -> str:
             [entry.key, *map(show_value, (entry.before, entry.value)), entry.source] for entry in settings.differences
         ]
         html = f'<div class="keys">{table(["setting", "before", "this run", "set by"], rows, name="Differences")}</div>'
-        note = f"What differs from the preset {run.manifest.get('spec') or ''}, or was changed by a resume."
+        note = f"Settings that differ from the preset {run.manifest.get('spec') or ''} or were changed by a resume."
     elif settings.has_sources:
-        note = "Nothing differs from the preset."
+        note = "All settings are those of the preset."
     full = table(["setting", "value", "set by"], [[s.key, show_value(s.value), s.source] for s in settings.values])
     html += folded(f"All {count(len(settings.values), 'setting')}", f'<div class="keys">{full}</div>')
     return section("Settings", html, note)

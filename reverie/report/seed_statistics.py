@@ -1,9 +1,9 @@
-"""What a handful of runs can tell (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
-Precipice"): interquartile means, probabilities of improvement, and how sure they are.
+"""Statistics of few runs: interquartile means, probabilities of improvement, and their bootstrap intervals.
 
-Scores come as strata, one array per task. The bootstrap draws runs with replacement within each task, so every task
-keeps its weight. Unlike the paper's code, the interquartile mean takes shares of the values at the quartiles: it then
-makes use of three runs as well as of four.
+After Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice". Scores come as
+strata, one array per task. The bootstrap draws runs with replacement within each task, so every task keeps its weight.
+Unlike the paper's code, the interquartile mean counts values at the quartiles fractionally, so that it also uses all
+of the data for numbers of runs that four does not divide.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def aggregate_interval(strata: Strata) -> Interval:
 
 
 def improvement(left: Strata, right: Strata) -> float:
-    """How likely a run of the left side beats one of the right side, averaged over tasks; a tie counts half."""
+    """The probability that a run of the left side scores higher than one of the right side, averaged over tasks.
+
+    A tie counts half.
+    """
     return float(_improvements(*([np.asarray(scores, float)[None] for scores in side] for side in (left, right)))[0])
 
 
@@ -70,13 +73,13 @@ def _resample(scores: Array, rng: np.random.Generator) -> Array:
 
 
 def _improvements(left: Strata, right: Strata) -> Array:
-    """For (draws, runs) of each task: the share of pairs that the left side wins, averaged over tasks."""
+    """The fraction of pairs that the left side wins, averaged over tasks (draws,). Each task has (draws, runs)."""
     tasks = [_wins(ours, theirs) for ours, theirs in zip(left, right, strict=True)]
-    shares: Array = np.mean(tasks, axis=0)
-    return shares
+    fractions: Array = np.mean(tasks, axis=0)
+    return fractions
 
 
 def _wins(ours: Array, theirs: Array) -> Array:
     one_by_one = [ours[:, [run]] for run in range(ours.shape[1])]
-    share: Array = np.mean([((one > theirs) + 0.5 * (one == theirs)).mean(axis=1) for one in one_by_one], axis=0)
-    return share
+    fraction: Array = np.mean([((one > theirs) + 0.5 * (one == theirs)).mean(axis=1) for one in one_by_one], axis=0)
+    return fraction

@@ -1,4 +1,4 @@
-"""Curves in bounded memory: neighbouring points share a bucket that keeps their mean, lowest and highest value."""
+"""Curves in bounded memory: neighbouring points are merged into buckets with their mean, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from reverie.core.types import Array
 MOST_BUCKETS = 512
 CHUNK = 2048
 DRAWABLE = 1e100
-"""Values beyond are drawn as this; their sums would overflow."""
+"""Larger values are drawn as this, because their sums would overflow."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What is drawn: one entry per bucket, ordered by x."""
+    """A curve as it is drawn: one entry per bucket, ordered by x."""
 
     x: Array
     mean: Array
@@ -30,7 +30,7 @@ class Curve:
 
 
 class Series:
-    """Takes any number of points (x, y) and remembers a curve of at most 512 buckets, and the exact extremes."""
+    """Any number of points (x, y) as a curve of at most 512 buckets, with exact extremes."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -62,12 +62,12 @@ class Series:
         return Curve(x[order], (total_y / count)[order], low[order], high[order])
 
     def extremes(self) -> tuple[float, float]:
-        """Lowest and highest value; both NaN if there is none."""
+        """Lowest and highest value. NaN without values."""
         self._fold()
         return (self.lowest, self.highest) if self.count else (math.nan, math.nan)
 
     def _fold(self) -> None:
-        """Put the points that wait into buckets, and merge pairs of buckets until there are few enough."""
+        """Put pending points into buckets, and merge pairs of buckets while there are too many."""
         if self._y:
             x, y = np.array(self._x), np.array(self._y)
             self._x, self._y = array("d"), array("d")
@@ -81,7 +81,7 @@ class Series:
 
 
 def _merge(buckets: Array, size: int) -> Array:
-    """Every ``size`` neighbours as one."""
+    """Merge every ``size`` neighbouring buckets."""
     if size == 1:
         return buckets
     starts = np.arange(0, buckets.shape[1], size)

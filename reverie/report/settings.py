@@ -1,4 +1,4 @@
-"""The settings of a run as it recorded them: values, where each came from, what differs from its preset."""
+"""The recorded settings of a run: values, their sources, and differences from the preset."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that the env and variant alone would not have given, or that a resume changed."""
+    """A value that differs from the preset, or that a resume changed."""
 
     key: str
     before: Any
@@ -49,7 +49,7 @@ class Settings:
     has_sources: bool = False
 
     def text(self, *path: str) -> str:
-        """A value as text; empty if there is none."""
+        """A value as text. Empty if it is missing."""
         value = get(self.tree, path)
         return "" if value is None or isinstance(value, dict | list) else str(value)
 
@@ -58,7 +58,7 @@ class Settings:
 
 
 def read_settings(run: Path, problems: list[str]) -> Settings:
-    """The settings of a run folder; whatever is missing is said in ``problems``."""
+    """The settings of a run folder. Notes in ``problems`` what is missing."""
     tree = hide_in_tree(_read_tree(run, problems))  # reports are passed around
     recorded = read_mapping(run, SOURCES, problems)
     sources, preset = _mapping(recorded.get("sources")), _mapping(recorded.get("preset"))
@@ -95,7 +95,7 @@ def show_value(value: Any) -> str:
 def _read_tree(run: Path, problems: list[str]) -> Tree:
     data = read_bytes(run, CONFIG, problems, LARGEST_CONFIG)
     if data is None:
-        problems.append(f"{CONFIG} is missing: env, algorithm and settings are not known.")
+        problems.append(f"{CONFIG} is missing: env, algorithm and settings are unknown.")
         return {}
     try:
         tree = load_yaml(data.decode("utf-8", "replace"), CONFIG)
@@ -106,7 +106,7 @@ def _read_tree(run: Path, problems: list[str]) -> Tree:
 
 
 def _changes(run: Path, problems: list[str]) -> list[Difference]:
-    """What resumes changed, in the order in which they did."""
+    """The settings that resumes changed, in order."""
     changes: list[Difference] = []
     for entry in Lines(run, RESUMES, problems):
         items = entry.get("changes")

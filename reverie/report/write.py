@@ -1,4 +1,4 @@
-"""Writes reports: into a run's own folder, or about several runs beside them."""
+"""Writes reports: about one run into its folder, about several runs beside their folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "report"
 
 
 def report_run(path: Path, out: Path | None = None) -> Path:
-    """Write ``report.html`` and ``report.md`` of one run; the path of the page."""
+    """Write ``report.html`` and ``report.md`` of one run. Returns the path of the page."""
     target = out or path / f"{NAME}.html"
     with progress("writing the report"):
         run = gather(path)
@@ -25,12 +25,12 @@ def report_run(path: Path, out: Path | None = None) -> Path:
 
 
 def report_finished(path: Path) -> Path:
-    """What a run does when it ends."""
+    """The report that a run writes at its end."""
     return report_run(path)
 
 
 def report_runs(paths: list[Path], out: Path) -> Path:
-    """Write a comparison of several runs; the path of the page."""
+    """Write a comparison of several runs. Returns the path of the page."""
     from reverie.report.comparison import comparison_page
 
     with progress(f"comparing {len(paths)} runs"):
@@ -44,13 +44,13 @@ def _write(target: Path, page: str, text: str) -> Path:
         replace_file(target, page)
         replace_file(target.with_suffix(".md"), text)
     except OSError as error:
-        fix = "Choose another place: reverie report RUN --out page.html"
+        fix = "Choose another file: reverie report RUN --out page.html"
         raise RunError(f"Cannot write '{target}': {error.strerror}.", fix) from error
     return target
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file under a new name and then rename it: a link that lies in its place is replaced, not followed."""
+    """Write a temporary file and rename it. A symbolic link with the name of the target is replaced, not followed."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(descriptor, "w", encoding="utf-8", errors="replace") as file:

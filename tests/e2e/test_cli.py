@@ -149,13 +149,13 @@ def test_a_budget_that_whole_cycles_exceed_is_told(reverie: Command) -> None:
 
 def test_a_budget_that_ends_before_the_first_update_is_told(reverie: Command, tmp_path: Path) -> None:
     words = ("train", "CartPole-v1:dqn", "env.vector=sync", "evaluate.final_episodes=0", "--steps", "100")
-    told = "nothing will be learnt; if --steps cut them off, give more"
+    told = "nothing is learnt: if --steps is too small, raise it"
     planned = reverie(*words, "--dry-run")
     assert (planned.code, told in " ".join(planned.out.split())) == (0, True)
     done = reverie(*words, "preflight.probe=false")
     assert (done.code, told in " ".join(done.err.split())) == (0, True)
     assert "Nothing was learnt" in done.err
-    assert "nothing will be learnt" not in reverie(*words[:-1], "20000", "--dry-run").out
+    assert "nothing is learnt" not in reverie(*words[:-1], "20000", "--dry-run").out
 
 
 def test_dry_run_plans_every_seed(reverie: Command) -> None:

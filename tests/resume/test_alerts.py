@@ -54,7 +54,7 @@ def test_watching_and_looking_ahead_change_nothing(tmp_path: Path, capsys: pytes
     words = (*PPO, "normaliser.observation=rolling")
     off = train((*words, "monitor.enabled=false", "preflight.enabled=false"), tmp_path / "off", steps=600)
     on = api.train(*words, *NERVOUS[:-1], steps=600, seed=1, runs_dir=tmp_path / "on", quiet=False).path
-    assert "env steps per second (tried for" in capsys.readouterr().err
+    assert "env steps per second (measured for" in capsys.readouterr().err
     assert read_jsonl(off / "alerts.jsonl") == []
     assert read_jsonl(on / "alerts.jsonl") != []
     theirs, ours = fingerprint(off), fingerprint(on)

@@ -165,7 +165,7 @@ def test_a_report_whatever_is_broken(tmp_path: Path, broken: str, monkeypatch: p
 def test_a_failed_run_says_so(tmp_path: Path) -> None:
     page = run_page(gather(write_run(tmp_path, state="failed")))
     assert '<span class="state failed">failed</span>' in page
-    assert "has not come to its end" in page
+    assert "The run is not finished" in page
     assert "last evaluation" in page
 
 

@@ -101,7 +101,7 @@ def test_values_that_are_not_finite_are_said(tmp_path: Path) -> None:
         path / "metrics.jsonl", [{"env_steps": 1, "update/loss": float("nan")}, {"env_steps": 2, "update/loss": 1.0}]
     )
     run = gather(path)
-    assert any("1 value of metrics left out of the charts, as not finite" in problem for problem in run.problems)
+    assert any("because they are NaN or infinite: 1." in problem for problem in run.problems)
 
 
 def test_a_run_without_env_steps_is_drawn_over_updates(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_large_files_are_thinned_evenly_but_not_of_evaluations(tmp_path: Path, m
     problems: list[str] = []
     read = [record["n"] for record in Lines(tmp_path, "x.jsonl", problems, never_skip=b'"evaluate/')]
     assert [n for n in range(1000) if n % 4 == 0 or n % 10 == 7] == read
-    assert "passed over" in problems[0]
+    assert "650 skipped" in problems[0]
     monkeypatch.setattr(safe_files, "ALWAYS_READ", 2)
     assert len(list(Lines(tmp_path, "x.jsonl", [], never_skip=b'"evaluate/'))) == 252
 
