@@ -9,7 +9,7 @@ from typing import Any
 
 from reverie.core.types import Array, Row
 from reverie.nets.numpy.distributions import NumpyDistribution, has_numpy_form, make_numpy_distribution
-from reverie.nets.numpy.mlp import Kept, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
+from reverie.nets.numpy.mlp import Activations, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
 
 
 def has_numpy_engine(model: Any) -> bool:
@@ -35,7 +35,7 @@ class NumpyActorCritic:
         """Outputs of the action head (N, size) for arriving rows."""
         return self.action_output(self.actor_trunk(self.inputs(now)))
 
-    def forward(self, inputs: Array, action: Array) -> tuple[NumpyDistribution, Array, list[Kept]]:
+    def forward(self, inputs: Array, action: Array) -> tuple[NumpyDistribution, Array, list[Activations]]:
         """The policy at flat inputs (R, width) with the actions taken, the values (R,), and what `backward` needs."""
         actor = self.actor_trunk.forward(inputs)
         critic = actor if self.is_shared else self.critic_trunk.forward(inputs)
@@ -43,7 +43,7 @@ class NumpyActorCritic:
         policy = make_numpy_distribution(self.action_head, outputs[-1], action)
         return policy, values[-1][:, 0], [actor, critic, outputs, values]
 
-    def backward(self, output_gradient: Array, value_gradient: Array, kept: list[Kept]) -> None:
+    def backward(self, output_gradient: Array, value_gradient: Array, kept: list[Activations]) -> None:
         """Write all gradients, given those of the action head's outputs (R, size) and of the values (R,)."""
         actor, critic, outputs, values = kept
         actor_gradient = self.action_output.backward(output_gradient, outputs, wants_input=True)

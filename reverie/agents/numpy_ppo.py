@@ -16,7 +16,7 @@ from reverie.agents.numpy_actor_critic import NumpyActorCritic
 from reverie.core.types import Array
 from reverie.functional.gradients import clipped_policy_gradient, clipped_value_gradient
 from reverie.functional.losses import approximate_kl
-from reverie.nets.numpy.mlp import quietly
+from reverie.nets.numpy.mlp import ignore_overflow
 from reverie.nets.optim import FlatOptimizer, Result
 
 Minibatch = dict[str, Any]
@@ -67,7 +67,7 @@ class NumpyPPO:
         arrays["inputs"] = self.network.inputs(arrays)
         return self.model.split(arrays, size)
 
-    @quietly
+    @ignore_overflow
     def gradient_step(self, minibatch: Minibatch, settings: StepSettings) -> Result:
         weights = minibatch["weights"]
         policy, value, kept = self.network.forward(minibatch["inputs"], minibatch["action"])
@@ -85,5 +85,5 @@ class NumpyPPO:
         entropy_gradient = -settings.entropy_weight * weights if settings.entropy_weight else None
         output_gradient = policy.backward(policy_gradient * weights, entropy_gradient)
         self.network.backward(output_gradient, value_gradient * (settings.value_weight * weights), kept)
-        norm = self.optimizer.apply(settings.learning_rate, settings.max_grad_norm)
+        norm = self.optimizer.apply_gradient(settings.learning_rate, settings.max_grad_norm)
         return Result(metrics, aux, norm)

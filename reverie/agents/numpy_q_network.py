@@ -16,7 +16,7 @@ from reverie.agents.q_network import QNetwork
 from reverie.core.types import Array, Carry, Row
 from reverie.functional.gradients import huber_gradient
 from reverie.functional.transition_batch import TransitionBatch
-from reverie.nets.numpy.mlp import NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers, quietly
+from reverie.nets.numpy.mlp import NumpyInput, NumpyLayer, NumpyMLP, ignore_overflow, is_plain_mlp, make_numpy_layers
 from reverie.nets.optim import FlatOptimizer, Result
 from reverie.nets.q_heads import ScalarHead
 
@@ -49,7 +49,7 @@ class NumpyQNetworks:
     def q_values(self, now: Row, carry: Carry, rng: np.random.Generator | None) -> tuple[Array, Carry]:
         return self.online(self.inputs(now)), carry
 
-    @quietly
+    @ignore_overflow
     def gradient_step(
         self, transitions: TransitionBatch, config: Any, learning_rate: float, rng: np.random.Generator
     ) -> Result:
@@ -62,7 +62,7 @@ class NumpyQNetworks:
         output_gradient = np.zeros_like(activations[-1])
         output_gradient[taken] = gradient * batch.importance_weights
         self.online.backward(output_gradient, activations)
-        grad_norm = self.optimizer.apply(learning_rate, config.max_grad_norm)
+        grad_norm = self.optimizer.apply_gradient(learning_rate, config.max_grad_norm)
         metrics = {"loss": losses @ batch.importance_weights, "value": q_taken @ batch.weights}
         return Result(metrics, {"losses": torch.from_numpy(losses)}, grad_norm)
 

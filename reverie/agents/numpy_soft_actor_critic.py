@@ -19,9 +19,9 @@ from reverie.nets.numpy.mlp import (
     NumpyInput,
     NumpyLayer,
     NumpyMLP,
+    ignore_overflow,
     is_plain,
     make_numpy_layers,
-    quietly,
 )  # fmt: skip
 from reverie.nets.optim import FlatOptimizer, Result
 from reverie.nets.temperature import Temperature
@@ -63,7 +63,7 @@ class NumpySoftActorCritic:
         mean, log_std = np.split(self.actor(self.inputs(now)), 2, axis=1)
         return np.tanh(mean if noise is None else mean + np.exp(np.clip(log_std, *LOG_STD)) * noise), carry
 
-    @quietly
+    @ignore_overflow
     def gradient_step(
         self, transitions: TransitionBatch, learning_rate: float, rng: np.random.Generator
     ) -> tuple[Result, Result]:
@@ -81,7 +81,7 @@ class NumpySoftActorCritic:
         q_values = critic_outputs[-1][..., 0]
         errors = q_values - targets
         self.critics.backward((errors * batch.importance_weights)[..., None], critic_outputs)  # Eq. 6
-        critic_norm = self.critic_optimizer.apply(learning_rate)
+        critic_norm = self.critic_optimizer.apply_gradient(learning_rate)
         critic_loss = 0.5 * float(np.square(errors).sum(0) @ batch.importance_weights)  # Eq. 5
 
         policy = NumpySquashedGaussian(outputs[-1][size:], noise[size:], LOG_STD)
@@ -90,7 +90,7 @@ class NumpySoftActorCritic:
         self.actor.backward(output_gradient, [activation[size:] for activation in outputs])  # Eq. 10
         entropy = -float(policy.log_prob @ weights)
         self.temperature.set_gradient(entropy)
-        actor_norm = self.actor_optimizer.apply(learning_rate)
+        actor_norm = self.actor_optimizer.apply_gradient(learning_rate)
         actor_loss = -temperature * entropy - float(lowest_q @ weights)  # Eq. 9
 
         metrics = {"critic_loss": critic_loss, "value": float(q_values.mean(0) @ weights)}

@@ -145,7 +145,8 @@ class DQN:
         if (clock.updates + 1) % config.target_every == 0:
             self.target_flat.lerp_(self.optimizer.flat.data, config.target_rate)
         metrics |= {"grad_norm": grad_norm, "epsilon": config.epsilon.at(clock)}
-        metrics |= self.optimizer.due_norms({"trunk": [self.online.trunk], "head": [self.online.head]}, grad_norm)
+        modules = {"trunk": [self.online.trunk], "head": [self.online.head]}
+        metrics |= self.optimizer.grad_norms_if_due(modules, grad_norm)
         if "importance" not in batch:
             return Update(metrics)
         td_errors = self.online.head.td_errors(aux["losses"])

@@ -181,7 +181,7 @@ class PPO(ActorCriticAgent):
         metrics["explained_variance"] = losses.explained_variance(
             rollout["value"], rollout["target"], rollout["weights"]
         )  # fmt: skip
-        metrics |= self.optimizer.norms_by_part(self.model.modules_by_role(), taken[-1].grad_norm)
+        metrics |= self.optimizer.grad_norms(self.model.modules_by_role(), taken[-1].grad_norm)
         metrics["learning_rate"] = settings.learning_rate
         return Update(metrics, len(taken))
 

@@ -124,7 +124,7 @@ class Reinforce(ActorCriticAgent):
         config = self.config
         microbatches = self.make_microbatches(self.backend.to_tensors(batch))
         result = self.optimizer.minimise(self.loss, microbatches, config.learning_rate.at(clock), config.max_grad_norm)
-        norms = self.optimizer.norms_by_part(self.model.modules_by_role(), result.grad_norm)
+        norms = self.optimizer.grad_norms(self.model.modules_by_role(), result.grad_norm)
         return Update({**result.metrics, "grad_norm": result.grad_norm, **norms})
 
     def make_microbatches(self, rows: dict[str, Tensor]) -> list[Microbatch]:

@@ -176,7 +176,7 @@ class SAC:
         metrics = critic.metrics | actor.metrics | {
             "loss": critic.metrics["critic_loss"] + actor.metrics["actor_loss"], "temperature": self.temperature(),
             "grad_norm_critic": critic.grad_norm, "grad_norm_actor": actor.grad_norm,
-            **self.critic_optimizer.due_norms({"trunk": [self.critics.encoder]}, critic.grad_norm),
+            **self.critic_optimizer.grad_norms_if_due({"trunk": [self.critics.encoder]}, critic.grad_norm),
         }  # fmt: skip
         if "importance" not in batch:
             return Update(metrics)

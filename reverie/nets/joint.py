@@ -36,6 +36,6 @@ def minimise_jointly(
             if max_grad_norm is not None:
                 optimizer.gradient.mul_(torch.clamp(max_grad_norm / (norms[name] + 1e-6), max=1.0))
             optimizer.steps += 1
-            optimizer.move(learning_rates[name])
+            optimizer.update_parameters(learning_rates[name])
     grad_norms = {f"{name}_grad_norm": norm for name, norm in norms.items()}
     return Outputs(metrics | measured | grad_norms, aux)

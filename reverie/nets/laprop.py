@@ -33,7 +33,7 @@ class LaProp(FlatOptimizer):
         warmup: int = Field(1000, ge=0)
         """Steps over which the learning rate rises to its value."""
 
-    def move(self, learning_rate: float) -> None:
+    def update_parameters(self, learning_rate: float) -> None:
         gradient = self.gradient
         if self.config.clip:
             self._clip_each()

@@ -1,8 +1,7 @@
 """Optimisers over one flat vector.
 
-All parameters of an algorithm become views into one tensor, and their gradients views into another. Clipping,
-zeroing and stepping are then one operation each instead of one per layer, which for small networks is most of
-the cost of an update.
+All parameters of an optimiser become views of one tensor, and their gradients views of another. Clipping and stepping
+are then one operation each instead of one per layer, which saves most of the cost of an update of a small network.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from reverie import backend
+from reverie.backend import to_arrays
 from reverie.core.config import ComponentConfig
 from reverie.core.types import State
 
-SMALL = 20_000
-"""Up to so many parameters numpy moves them faster than torch's fused kernel."""
+MAX_NUMPY_PARAMETERS = 20_000
+"""With more parameters torch's fused kernel is faster than numpy."""
 NORMS_EVERY = 50
-"""Steps between two looks at the parts, where an update is one step: a look costs up to a sixth of a small one."""
+"""Steps between two measurements of :meth:`FlatOptimizer.grad_norms_if_due`. Each costs up to 1/6 of a small update."""
 
 
 Microbatch = TypeVar("Microbatch")
@@ -50,11 +49,11 @@ class Outputs(NamedTuple):
 
     metrics: dict[str, Tensor]
     aux: dict[str, Tensor]
-    is_accepted: bool = True
+    is_accepted: bool = True  # False if ``accept`` refused the step
 
 
 class Result(NamedTuple):
-    """The same after a gradient step, with the norm of the gradient before clipping."""
+    """The same after a gradient step, with the norm of the gradient before clipping. Numpy engines return floats."""
 
     metrics: dict[str, Any]
     aux: dict[str, Any]
@@ -115,17 +114,17 @@ def _combine(metrics: Sequence[dict[str, Tensor]], aux: Sequence[dict[str, Tenso
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """One vector that holds all parameters from now on: they become views of it and keep their values."""
+    """One vector with the values of all parameters, which become views of it."""
     size = sum(parameter.numel() for parameter in parameters)
     flat = torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device)
-    for parameter, place in zip(parameters, places(parameters, flat), strict=True):
-        place.copy_(parameter.data)
-        parameter.data = place
+    for parameter, view in zip(parameters, views(parameters, flat), strict=True):
+        view.copy_(parameter.data)
+        parameter.data = view
     return flat
 
 
-def places(parameters: Sequence[nn.Parameter], flat: Tensor) -> Iterator[Tensor]:
-    """The stretch of a flat vector that belongs to each parameter, in the parameter's own memory order."""
+def views(parameters: Sequence[nn.Parameter], flat: Tensor) -> Iterator[Tensor]:
+    """The slice of a flat vector that belongs to each parameter, with the parameter's shape and strides."""
     start = 0
     for parameter in parameters:
         yield flat.as_strided(parameter.size(), parameter.stride(), start)
@@ -133,21 +132,21 @@ def places(parameters: Sequence[nn.Parameter], flat: Tensor) -> Iterator[Tensor]
 
 
 class FlatOptimizer:
-    """Base of the optimisers; ``moments`` are what a rule remembers, each as long as all parameters together."""
+    """Base of the optimisers. ``moments`` are the state of an update rule, each as long as all parameters together."""
 
-    remembers: tuple[str, ...] = ("first", "second")
-    """The names of its moments."""
+    moment_names: tuple[str, ...] = ("first", "second")
 
     def __init__(self, config: ComponentConfig, parameters: Iterable[nn.Parameter]) -> None:
         self.config: Any = config
         self.parameters = list(parameters)
         self.steps = 0
         self.flat = nn.Parameter(flatten(self.parameters))
-        self.flat.grad = self.gradient = torch.zeros(self.flat.shape, device=self.flat.device)
-        for parameter, place in zip(self.parameters, places(self.parameters, self.gradient), strict=True):
-            parameter.grad = place
-        self.moments = {name: torch.zeros(self.flat.shape, device=self.flat.device) for name in self.remembers}
-        # The same memory for numpy: asking torch for it at each step costs a twentieth of a small one.
+        like = {"dtype": self.flat.dtype, "device": self.flat.device}
+        self.flat.grad = self.gradient = torch.zeros(self.flat.shape, **like)
+        for parameter, view in zip(self.parameters, views(self.parameters, self.gradient), strict=True):
+            parameter.grad = view
+        self.moments = {name: torch.zeros(self.flat.shape, **like) for name in self.moment_names}
+        # numpy views of the same numbers. Making them at each step would cost a twentieth of a small update.
         tensors = {"flat": self.flat.data, "gradient": self.gradient, **self.moments}
         self.arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.device.type == "cpu"}
 
@@ -161,65 +160,64 @@ class FlatOptimizer:
     ) -> Result:
         """One gradient step on the sum of the losses of all microbatches, unless ``accept`` refuses it."""
         outputs = accumulate_gradients(loss_fn, microbatches, self.parameters, accept)
-        norm = self._clip_and_move(learning_rate, max_grad_norm) if outputs.is_accepted else None
+        norm = self._clip_and_update(learning_rate, max_grad_norm) if outputs.is_accepted else None
         return Result(outputs.metrics, outputs.aux, norm)
 
-    def step(self, loss: Tensor | Iterable[Tensor], learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
-        """Like :meth:`minimise`, for losses that are computed already or by a generator. Returns the gradient norm."""
-        losses = [loss] if isinstance(loss, Tensor) else loss
-        norm: Tensor = self.minimise(Loss, losses, learning_rate, max_grad_norm).grad_norm
+    def step(self, loss: Tensor, learning_rate: float, max_grad_norm: float | None = None) -> Tensor:
+        """One gradient step on a computed loss. Returns the norm of the gradient before clipping."""
+        norm: Tensor = self.minimise(Loss, [loss], learning_rate, max_grad_norm).grad_norm
         return norm
 
-    def _clip_and_move(self, learning_rate: float, max_grad_norm: float | None) -> Tensor:
-        norm = torch.linalg.vector_norm(self.gradient)
-        # The fused kernels could scale too, but take three times as long. Only a CPU need not wait to know the norm.
-        if max_grad_norm is not None and (norm.device.type != "cpu" or norm > max_grad_norm):
-            self.gradient.mul_(torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0))
-        self.steps += 1
-        self.move(learning_rate)
-        return norm
-
-    def apply(self, learning_rate: float, max_grad_norm: float | None = None) -> float:
-        """One update with the gradient that :mod:`.numpy_mlp` has written; returns its norm before clipping."""
+    def apply_gradient(self, learning_rate: float, max_grad_norm: float | None = None) -> float:
+        """One step with the gradient that a numpy engine has written. Returns its norm before clipping."""
         gradient = self.arrays["gradient"]
         norm = math.sqrt(np.dot(gradient, gradient))
         if max_grad_norm is not None and norm > max_grad_norm:
             gradient *= max_grad_norm / norm
         self.steps += 1
-        if len(gradient) <= SMALL:
-            self.move_by_numpy(learning_rate)
+        if len(gradient) <= MAX_NUMPY_PARAMETERS:
+            self.update_parameters_in_numpy(learning_rate)
         else:
-            self.move(learning_rate)
+            self.update_parameters(learning_rate)
         return norm
 
-    def move(self, learning_rate: float) -> None:
-        """Change ``flat`` by the rule of the optimiser and ``gradient``."""
+    def _clip_and_update(self, learning_rate: float, max_grad_norm: float | None) -> Tensor:
+        norm = torch.linalg.vector_norm(self.gradient)
+        # The fused kernels could scale the gradient too, but take three times as long. On a GPU, comparing would wait.
+        if max_grad_norm is not None and (norm.device.type != "cpu" or norm > max_grad_norm):
+            self.gradient.mul_(torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0))
+        self.steps += 1
+        self.update_parameters(learning_rate)
+        return norm
+
+    def update_parameters(self, learning_rate: float) -> None:
+        """Apply the update rule to ``flat``, with the clipped ``gradient``."""
         raise NotImplementedError
 
-    def move_by_numpy(self, learning_rate: float) -> None:
-        """The same for few parameters, which numpy does faster."""
-        self.move(learning_rate)
+    def update_parameters_in_numpy(self, learning_rate: float) -> None:
+        """The same for few parameters, where numpy is faster."""
+        self.update_parameters(learning_rate)
 
-    def norms_by_part(self, parts: Mapping[str, Sequence[nn.Module]], norm: Any) -> dict[str, Tensor]:
-        """What groups of modules add to the last gradient, which had that norm before clipping."""
+    def grad_norms(self, modules: Mapping[str, Sequence[nn.Module]], norm: Any) -> dict[str, Tensor]:
+        """The gradient norms ``grad_norm_<name>`` of groups of modules before clipping, given that of all."""
         squares = {}
-        for name, modules in parts.items():
-            gradients = [parameter.grad for module in modules for parameter in module.parameters()]
+        for name, group in modules.items():
+            gradients = [parameter.grad for module in group for parameter in module.parameters()]
             squares[name] = sum(
                 torch.linalg.vector_norm(gradient) ** 2 for gradient in gradients if gradient is not None
             )
         scale = norm / torch.linalg.vector_norm(self.gradient).clamp(min=1e-12)
         return {f"grad_norm_{name}": scale * torch.as_tensor(square).sqrt() for name, square in squares.items()}
 
-    def due_norms(self, parts: Mapping[str, Sequence[nn.Module]], norm: Any) -> dict[str, Tensor]:
-        """The same at the first step and then now and again, of parts that have something to learn."""
+    def grad_norms_if_due(self, modules: Mapping[str, Sequence[nn.Module]], norm: Any) -> dict[str, Tensor]:
+        """:meth:`grad_norms` of modules with parameters, at the first of ``NORMS_EVERY`` steps. Else empty."""
         if (self.steps - 1) % NORMS_EVERY:
             return {}
-        learning = {name: modules for name, modules in parts.items() if any(map(_can_learn, modules))}
-        return self.norms_by_part(learning, norm)
+        trained = {name: group for name, group in modules.items() if any(map(_has_parameters, group))}
+        return self.grad_norms(trained, norm)
 
     def state(self) -> State:
-        return {"steps": self.steps, "moments": backend.to_arrays(self.moments)}
+        return {"steps": self.steps, "moments": to_arrays(self.moments)}
 
     def load_state(self, state: State) -> None:
         self.steps = int(state["steps"])
@@ -227,27 +225,24 @@ class FlatOptimizer:
             self.moments[name].copy_(torch.as_tensor(values))
 
 
-def _can_learn(module: nn.Module) -> bool:
+def _has_parameters(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
 
 
 class Adam(FlatOptimizer):
-    """Kingma & Ba 2015, as torch's one fused kernel: its own class spends several times longer on bookkeeping."""
+    """Kingma & Ba 2015, with torch's fused kernel. torch.optim.Adam has several times its overhead."""
 
     class Config(ComponentConfig):
         kind: str = "adam"
         epsilon: float = Field(1e-5, gt=0)
-        """Added to the denominator; 1e-5 is usual in PPO."""
+        """Added to the denominator. PPO usually has 1e-5."""
         betas: tuple[float, float] = (0.9, 0.999)
-        """Decay of the two running moments."""
+        """Decay rates of the running means of the gradient and of its square."""
 
     kernel = staticmethod(torch._fused_adam_)
+    weight_decay = 0.0
 
-    def __init__(self, config: Any, parameters: Iterable[nn.Parameter]) -> None:
-        super().__init__(config, parameters)
-        self.weight_decay = getattr(config, "weight_decay", 0.0)
-
-    def move(self, learning_rate: float) -> None:
+    def update_parameters(self, learning_rate: float) -> None:
         beta1, beta2 = self.config.betas
         self.kernel(
             [self.flat.data], [self.gradient], [self.moments["first"]], [self.moments["second"]], [],
@@ -256,7 +251,7 @@ class Adam(FlatOptimizer):
             amsgrad=False, maximize=False,
         )  # fmt: skip
 
-    def move_by_numpy(self, learning_rate: float) -> None:
+    def update_parameters_in_numpy(self, learning_rate: float) -> None:
         beta1, beta2 = self.config.betas
         values, gradient, first, second = (self.arrays[name] for name in ("flat", "gradient", "first", "second"))
         change = np.subtract(gradient, first)
@@ -284,6 +279,10 @@ class AdamW(Adam):
         epsilon: float = Field(1e-8, gt=0)
         """Added to the denominator."""
         weight_decay: float = Field(1e-2, ge=0)
-        """Share of each weight taken away per update, times the learning rate."""
+        """Each step shrinks parameters by this times the learning rate."""
 
     kernel = staticmethod(torch._fused_adamw_)
+
+    def __init__(self, config: Any, parameters: Iterable[nn.Parameter]) -> None:
+        super().__init__(config, parameters)
+        self.weight_decay = config.weight_decay

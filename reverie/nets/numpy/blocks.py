@@ -1,6 +1,6 @@
-"""Layers of world models in numpy, for acting: on a few rows torch spends most of its time on calling itself.
+"""Layers of world models in numpy, for acting: on few rows most of torch's time is overhead.
 
-Weights are views of torch's, as in :mod:`.numpy_mlp`: build these once an optimiser has put them in their places.
+Weights are views of torch's. Build these after the optimiser, which moves weights to their final storage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def view(parameter: Tensor) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """By tanh, which does not overflow. In place."""
+    """In place. Uses tanh, which does not overflow."""
     x *= np.float32(0.5)
     np.tanh(x, out=x)
     x += np.float32(1)
@@ -28,10 +28,10 @@ def sigmoid(x: Array) -> Array:
 
 def normed_silu(x: Array, scale: Array) -> Array:
     """RMS norm over the last axis, then SiLU. In place."""
-    size = np.add.reduce(x * x, -1, keepdims=True)
-    size /= np.float32(x.shape[-1])
-    size += np.float32(NORM_EPSILON)
-    x /= np.sqrt(size, out=size)
+    mean_square = np.add.reduce(x * x, -1, keepdims=True)
+    mean_square /= np.float32(x.shape[-1])
+    mean_square += np.float32(NORM_EPSILON)
+    x /= np.sqrt(mean_square, out=mean_square)
     x *= scale
     return np.multiply(x, sigmoid(x.copy()), out=x)
 
@@ -59,7 +59,7 @@ class NumpyDense:
 
 
 class NumpyChain:
-    """Dense layers and whatever linear one comes last."""
+    """Dense and linear layers, one after another."""
 
     def __init__(self, *layers: nn.Module) -> None:
         self.layers = [NumpyDense(layer) if isinstance(layer, Dense) else NumpyLinear(layer) for layer in layers]
@@ -71,7 +71,7 @@ class NumpyChain:
 
 
 class NumpyBlockGRU:
-    """What :class:`BlockGRU` does, its input projected here."""
+    """:class:`BlockGRU` in numpy, with the projection of its input."""
 
     def __init__(self, core: BlockGRU) -> None:
         self.own, self.own_bias, self.blocks = view(core.own.weight), view(core.own.bias), core.own.blocks
@@ -80,20 +80,20 @@ class NumpyBlockGRU:
 
     def __call__(self, state: Array, shared: Array) -> Array:
         """The next state (N, D) from the state and its input (N, 3 h)."""
-        before = self._blockwise(state)
+        blocks = self._blockwise(state)
         hidden = shared @ self.shared
         hidden += self.own_bias
-        self._blockwise(hidden)[...] += before @ self.own
+        self._blockwise(hidden)[...] += blocks @ self.own
         gates = self._blockwise(normed_silu(hidden, self.scale)) @ self.gates
         gates += self.gates_bias
-        width = before.shape[-1]
+        width = blocks.shape[-1]
         reset, candidate, update = gates[..., :width], gates[..., width : 2 * width], gates[..., 2 * width :]
         update -= np.float32(1)
-        aim = np.tanh(sigmoid(reset) * candidate)
-        aim -= before
-        aim *= sigmoid(update)
-        aim += before
-        return aim.swapaxes(0, 1).reshape(state.shape)
+        new = np.tanh(sigmoid(reset) * candidate)
+        new -= blocks
+        new *= sigmoid(update)
+        new += blocks
+        return new.swapaxes(0, 1).reshape(state.shape)
 
     def _blockwise(self, x: Array) -> Array:
         """A view (k, N, D / k) of (N, D)."""

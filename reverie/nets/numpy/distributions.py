@@ -1,7 +1,7 @@
-"""Distributions over actions in numpy, with their gradients written out; they mirror :mod:`.distributions`.
+"""The distributions of :mod:`reverie.nets.distributions` in numpy, with their gradients written out.
 
-Built from the last layer's output (B, size) and the actions taken. ``log_prob`` and ``entropy()`` are (B,);
-``backward`` turns derivatives by both into the one by the output, and collects that of parameters of the head.
+They are made from the outputs (B, size) of the last layer and the actions taken. ``log_prob`` and ``entropy()`` are
+(B,). ``backward`` computes the gradient of the outputs from those of both, and writes that of the head's parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG_TWO = math.log(2)
 
 
 class NumpyCategorical:
-    """One choice among the columns of ``logits``."""
+    """One class out of the columns of ``logits`` (B, K)."""
 
     def __init__(self, logits: Array, action: Array) -> None:
         log_probs = logits - np.maximum.reduce(logits, 1, keepdims=True)
@@ -29,7 +29,7 @@ class NumpyCategorical:
         probs /= total
         log_probs -= np.log(total)
         self.probs, self.log_probs = probs, log_probs
-        self.taken = action + np.arange(0, logits.size, logits.shape[1])  # places in the flattened logits
+        self.taken = action + np.arange(0, logits.size, logits.shape[1])  # indices into the flat logits
         self.log_prob: Array = log_probs.ravel().take(self.taken)
 
     def entropy(self) -> Array:
@@ -37,7 +37,7 @@ class NumpyCategorical:
         return entropy
 
     def backward(self, log_prob: Array, entropy: Array | None = None) -> Array:
-        """The derivative by the logits."""
+        """The gradient of the logits."""
         gradient = self.probs * -log_prob[:, None]
         gradient.ravel()[self.taken] += log_prob
         if entropy is not None:
@@ -46,7 +46,7 @@ class NumpyCategorical:
 
 
 class NumpyMultiCategorical:
-    """Several independent choices, their logits side by side."""
+    """Several independent categorical variables, with concatenated logits."""
 
     def __init__(self, logits: Array, action: Array, classes: Sequence[int]) -> None:
         parts = np.split(logits, np.cumsum(classes)[:-1], axis=1)
@@ -63,7 +63,7 @@ class NumpyMultiCategorical:
 
 
 class NumpyGaussian:
-    """Independent normal numbers around ``mean``; the deviation is a parameter of the head."""
+    """Independent normal variables. The standard deviation is a parameter of the head."""
 
     def __init__(self, mean: Array, action: Array, log_std: nn.Parameter) -> None:
         values = log_std.detach().numpy().ravel()
@@ -86,31 +86,32 @@ class NumpyGaussian:
 
 
 class NumpySquashedGaussian:
-    """A normal variable pressed through tanh, drawn with ``noise`` (B, A); ``output`` holds mean and log-deviation."""
+    """A sample of a normal variable squashed by tanh. ``output`` has mean and log standard deviation (B, 2 A)."""
 
     def __init__(self, output: Array, noise: Array, bounds: tuple[float, float]) -> None:
         mean, log_std = np.split(output, 2, axis=1)
-        held = np.minimum(np.maximum(log_std, bounds[0]), bounds[1])
-        self.is_free = held == log_std
-        self.spread = np.exp(held) * noise
-        before = mean + self.spread
-        self.action: Array = np.tanh(before)
-        # log(1 - tanh(x)^2) in a form that does not lose its digits for large x
-        squeeze = 2 * (LOG_TWO - before - np.logaddexp(0, -2 * before))
-        self.log_prob: Array = (-0.5 * noise * noise - held - squeeze).sum(1) - 0.5 * LOG_TWO_PI * noise.shape[1]
+        clipped = np.minimum(np.maximum(log_std, bounds[0]), bounds[1])
+        self.is_within_bounds = clipped == log_std
+        self.scaled_noise = np.exp(clipped) * noise
+        x = mean + self.scaled_noise
+        self.action: Array = np.tanh(x)
+        log_slope = 2 * (LOG_TWO - x - np.logaddexp(0, -2 * x))  # log(1 - tanh(x)^2), accurate for large x too
+        density = -0.5 * noise * noise - clipped - log_slope
+        self.log_prob: Array = density.sum(1) - 0.5 * LOG_TWO_PI * noise.shape[1]
 
     def backward(self, action: Array, log_prob: Array) -> Array:
-        """The derivative by the output, from those by the action (B, A) and by its log-density (B,)."""
-        density = log_prob[:, None]
-        before = action * (1 - self.action * self.action) + 2 * density * self.action
-        return np.concatenate([before, (before * self.spread - density) * self.is_free], axis=1)
+        """The gradient of the output, from those of the action (B, A) and of its log-probability (B,)."""
+        column = log_prob[:, None]
+        mean = action * (1 - self.action * self.action) + 2 * column * self.action
+        log_std = (mean * self.scaled_noise - column) * self.is_within_bounds
+        return np.concatenate([mean, log_std], axis=1)
 
 
 NumpyDistribution = NumpyCategorical | NumpyMultiCategorical | NumpyGaussian
 
 
 def make_numpy_distribution(head: nn.Module, output: Array, action: Array) -> NumpyDistribution:
-    """What the head's ``forward`` would build, for heads that :func:`has_numpy_form`."""
+    """The distribution of a head in numpy, if :func:`has_numpy_form`."""
     if isinstance(head, GaussianHead):
         return NumpyGaussian(output, action, head.log_std)
     assert isinstance(head, DiscreteHead)

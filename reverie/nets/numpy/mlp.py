@@ -1,8 +1,8 @@
 """Fully connected networks in numpy, with their gradients written out.
 
-For small networks torch's bookkeeping, above all autograd's, costs several times more than the arithmetic. Weights and
-gradients are views of torch's, so there is nothing to keep in step; build it once an optimiser has put both in their
-places. Used on the CPU only, and always or never for a given network, because the two ways differ in the last bit.
+In small networks the overhead of torch, above all of autograd, is several times the arithmetic. Weights and gradients
+are views of torch's, so there is nothing to synchronise. Build these after the optimiser, which moves both to their
+final storage. A run has one engine for all of its updates, because the two differ in the last bit.
 """
 
 from __future__ import annotations
@@ -18,38 +18,41 @@ from reverie.nets.encoders import MLP, VectorInput
 from reverie.nets.ensemble import EnsembleLinear, EnsembleMLP
 from reverie.nets.layers import Linear
 
-quietly = np.errstate(over="ignore", invalid="ignore")
-"""Decorates updates: that a loss is not finite is found out and told elsewhere, as it is for torch."""
+ignore_overflow = np.errstate(over="ignore", invalid="ignore")
+"""Decorates updates. The check for finite losses reports what numpy would warn of, for both engines."""
 
-Kept = list[Array]
-"""What a forward pass leaves for the backward one: the input of every layer and the last output."""
+Activations = list[Array]
+"""What the backward pass needs: the input of every layer, and the output of the last one."""
 
 
 def _tanh(x: Array) -> None:
     np.tanh(x, out=x)
 
 
-def _tanh_slope(gradient: Array, output: Array) -> None:
+def _tanh_backward(gradient: Array, output: Array) -> None:
     slope = output * output
     np.subtract(1, slope, out=slope)
     gradient *= slope
 
 
 def _relu(x: Array) -> None:
-    np.maximum(x, np.zeros(x.shape[-1], x.dtype), out=x)  # a row of zeros: with a scalar numpy takes four times as long
+    np.maximum(x, np.zeros(x.shape[-1], x.dtype), out=x)  # with a scalar 0 numpy takes four times as long
 
 
-def _relu_slope(gradient: Array, output: Array) -> None:
+def _relu_backward(gradient: Array, output: Array) -> None:
     gradient *= output > 0
 
 
-Activation = tuple[Callable[[Array], None], Callable[[Array, Array], None]]
-"""Both in place: apply it, and multiply a gradient by its slope, which follows from its output."""
-_ACTIVATIONS: dict[type[nn.Module], Activation] = {nn.Tanh: (_tanh, _tanh_slope), nn.ReLU: (_relu, _relu_slope)}
+ActivationFunction = tuple[Callable[[Array], None], Callable[[Array, Array], None]]
+"""Forward, and backward from gradient and output. Both work in place."""
+_ACTIVATIONS: dict[type[nn.Module], ActivationFunction] = {
+    nn.Tanh: (_tanh, _tanh_backward),
+    nn.ReLU: (_relu, _relu_backward),
+}
 
 
 class NumpyLayer:
-    """A linear layer and what follows it."""
+    """A linear layer and its activation."""
 
     def __init__(self, layer: nn.Linear, activation: nn.Module | None = None) -> None:
         self.weight, self.bias = _view(layer.weight), _view(layer.bias)  # (outputs, inputs)
@@ -65,7 +68,7 @@ class NumpyLayer:
         return y
 
     def backward(self, gradient: Array, x: Array, y: Array, wants_input: bool) -> Array | None:
-        """Write the weights' gradients; the one of the input if wanted. ``gradient`` is used up."""
+        """Write the gradients of the weights. Return that of the input if wanted. Overwrites ``gradient``."""
         if self.activation is not None:
             self.activation[1](gradient, y)
         np.matmul(gradient.T, x, out=self.weight_gradient)
@@ -74,8 +77,6 @@ class NumpyLayer:
 
 
 class NumpyMLP:
-    """A chain of layers."""
-
     def __init__(self, layers: Sequence[NumpyLayer]) -> None:
         self.layers = layers
 
@@ -84,20 +85,20 @@ class NumpyMLP:
             x = layer.forward(x)
         return x
 
-    def forward(self, x: Array) -> Kept:
-        """The output as the last of what the backward pass needs."""
-        kept = [x]
+    def forward(self, x: Array) -> Activations:
+        activations = [x]
         for layer in self.layers:
-            kept.append(layer.forward(kept[-1]))
-        return kept
+            activations.append(layer.forward(activations[-1]))
+        return activations
 
-    def backward(self, gradient: Array, kept: Kept, wants_input: bool = False) -> Array | None:
-        """Set all gradients from that of the output, which is used up."""
-        passed: Array | None = gradient
+    def backward(self, gradient: Array, activations: Activations, wants_input: bool = False) -> Array | None:
+        """Write all gradients, given that of the output. Overwrites ``gradient``."""
+        current: Array | None = gradient
         for index in reversed(range(len(self.layers))):
-            assert passed is not None
-            passed = self.layers[index].backward(passed, kept[index], kept[index + 1], wants_input or index > 0)
-        return passed
+            assert current is not None
+            x, y = activations[index : index + 2]
+            current = self.layers[index].backward(current, x, y, wants_input or index > 0)
+        return current
 
 
 class NumpyEnsemble:
@@ -109,47 +110,48 @@ class NumpyEnsemble:
         self.weights = [_view(layer.weight) for layer in linear]  # (count, inputs, outputs)
         self.biases = [_view(layer.bias) for layer in linear]  # (count, 1, outputs)
         self.gradients = [(_view(layer.weight.grad), _view(layer.bias.grad)) for layer in linear]
-        self.activation, self.slope = _ACTIVATIONS[type(modules[1])]
+        self.activation, self.activation_backward = _ACTIVATIONS[type(modules[1])]
 
-    def forward(self, x: Array) -> Kept:
-        kept = [x]
+    def forward(self, x: Array) -> Activations:
+        activations = [x]
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            y = kept[-1] @ weight
+            y = activations[-1] @ weight
             y += bias
             if index < len(self.weights) - 1:
                 self.activation(y)
-            kept.append(y)
-        return kept
+            activations.append(y)
+        return activations
 
     def __call__(self, x: Array) -> Array:
         return self.forward(x)[-1]
 
-    def backward(self, gradient: Array, kept: Kept) -> None:
-        """Set all gradients from that of the output (count, B, outputs), which is used up."""
+    def backward(self, gradient: Array, activations: Activations) -> None:
+        """Write all gradients, given that of the output (count, B, outputs). Overwrites ``gradient``."""
         for index in reversed(range(len(self.weights))):
             weight_gradient, bias_gradient = self.gradients[index]
-            np.matmul(kept[index].swapaxes(-1, -2), gradient, out=weight_gradient)
+            np.matmul(activations[index].swapaxes(-1, -2), gradient, out=weight_gradient)
             np.matmul(_ones(gradient.shape[1])[None], gradient, out=bias_gradient)
             if index:
-                gradient = self._before(gradient, kept, index)
+                gradient = self._input_gradient(gradient, activations, index)
 
-    def input_gradient(self, gradient: Array, kept: Kept, begin: int) -> Array:
-        """The derivative by the input's columns from ``begin`` on (B, ...); the weights' gradients stay as they are."""
+    def input_gradient(self, gradient: Array, activations: Activations, begin: int) -> Array:
+        """Gradient (B, ...) of the input's columns from ``begin`` on. The gradients of the weights stay as they are."""
         for index in reversed(range(1, len(self.weights))):
-            gradient = self._before(gradient, kept, index)
+            gradient = self._input_gradient(gradient, activations, index)
         total: Array = (gradient @ self.weights[0][:, begin:].swapaxes(1, 2)).sum(0)
         return total
 
-    def _before(self, gradient: Array, kept: Kept, index: int) -> Array:
-        """The derivative before the activation in front of a layer."""
-        back = self.weights[index].swapaxes(1, 2)
-        gradient = gradient * back if back.shape[1] == 1 else gradient @ back  # numpy is slow at outer products
-        self.slope(gradient, kept[index])
+    def _input_gradient(self, gradient: Array, activations: Activations, index: int) -> Array:
+        """Gradient at the input of a layer, before the activation that computed it."""
+        weights = self.weights[index].swapaxes(1, 2)
+        is_outer = weights.shape[1] == 1  # where numpy's matmul is slow
+        gradient = gradient * weights if is_outer else gradient @ weights
+        self.activation_backward(gradient, activations[index])
         return gradient
 
 
 class NumpyInput:
-    """What :class:`VectorInput` does: every observation as one flat vector of floats, indices one-hot."""
+    """:class:`VectorInput` in numpy: every observation as one flat vector of floats, with one-hot indices."""
 
     def __init__(self, inputs: VectorInput) -> None:
         self.plain = [(key, key in inputs.bytes) for key in inputs.plain]
@@ -182,17 +184,17 @@ def is_plain_mlp(trunk: nn.Module) -> bool:
 
 
 def make_numpy_layers(layers: nn.Sequential) -> list[NumpyLayer]:
-    """The numpy form of hidden layers that are plain."""
+    """Hidden layers, if :func:`is_plain`."""
     modules = list(layers)
     return [NumpyLayer(layer, after) for layer, after in zip(modules[::2], modules[1::2], strict=True)]
 
 
 @lru_cache
 def _ones(count: int) -> Array:
-    """For sums over rows: numpy multiplies faster than it adds up."""
+    """For sums over rows: numpy's matmul is faster than its sum."""
     return np.ones(count, np.float32)
 
 
 def _view(tensor: Tensor | None) -> Array:
-    """A numpy view; a layer without gradients (a target network's) gets a place that nobody reads."""
+    """A numpy view. Target networks have no gradients; theirs are empty and never read."""
     return np.empty(0, np.float32) if tensor is None else tensor.detach().numpy()

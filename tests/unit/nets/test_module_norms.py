@@ -13,7 +13,7 @@ from reverie.nets.optim import FlatOptimizer, Loss
 class Plain(FlatOptimizer):
     """Gradient descent that clips before it moves, in place."""
 
-    def move(self, learning_rate: float) -> None:
+    def update_parameters(self, learning_rate: float) -> None:
         self.gradient.clamp_(max=1.0)
         self.flat.data.sub_(self.gradient, alpha=learning_rate)
 

@@ -48,7 +48,7 @@ def test_same_steps_as_torch(kind: type[FlatOptimizer]) -> None:
         assert torch.allclose(ours, theirs, atol=1e-6)
 
 
-def test_memory_order_of_convolutions_is_kept() -> None:
+def test_strides_of_convolutions_are_kept() -> None:
     model = make_model()
     Adam(Adam.Config(), model.parameters())
     assert model[0].weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[index,union-attr]
@@ -70,7 +70,7 @@ def test_state_continues_exactly() -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
-def test_saved_state_does_not_follow_later_steps() -> None:
+def test_saved_state_is_a_copy() -> None:
     model = make_model()
     optimizer = Adam(Adam.Config(), model.parameters())
     optimizer.step(loss_of(model), 0.01)
@@ -80,28 +80,28 @@ def test_saved_state_does_not_follow_later_steps() -> None:
     assert np.array_equal(state["moments"]["first"], before)
 
 
-def test_norms_by_part_are_due_now_and_again_for_parts_that_learn() -> None:
+def test_grad_norms_are_due_every_so_many_steps_for_modules_with_parameters() -> None:
     model = make_model()
     optimizer = Adam(Adam.Config(), model.parameters())
-    parts = {"sight": [model[0]], "nothing": [torch.nn.ReLU()]}  # type: ignore[index]
+    modules = {"encoder": [model[0]], "nothing": [torch.nn.ReLU()]}  # type: ignore[index]
     due = []
     for step in range(2 * NORMS_EVERY):
         norm = optimizer.step(loss_of(model), 0.01)
-        if found := optimizer.due_norms(parts, norm):
+        if found := optimizer.grad_norms_if_due(modules, norm):
             due.append(step)
-            assert found == optimizer.norms_by_part({"sight": parts["sight"]}, norm)
+            assert found == optimizer.grad_norms({"encoder": modules["encoder"]}, norm)
     assert due == [0, NORMS_EVERY]
 
 
-def test_norms_by_part_are_those_before_clipping() -> None:
+def test_grad_norms_are_those_before_clipping() -> None:
     model = make_model()
     optimizer = Adam(Adam.Config(), model.parameters())
-    parts = {"sight": [model[0]], "rest": [model[1], model[2]]}  # type: ignore[index]
+    modules = {"encoder": [model[0]], "head": [model[1], model[2]]}  # type: ignore[index]
     norm = optimizer.step(loss_of(model), 0.01, max_grad_norm=0.01)
-    found = optimizer.norms_by_part(parts, norm)
+    found = optimizer.grad_norms(modules, norm)
     twin = make_model()
     loss_of(twin).backward()
-    for name, layer in (("sight", twin[0]), ("rest", twin[2])):  # type: ignore[index]
+    for name, layer in (("encoder", twin[0]), ("head", twin[2])):  # type: ignore[index]
         expected = torch.cat([parameter.grad.flatten() for parameter in layer.parameters()]).norm()
         assert float(found[f"grad_norm_{name}"]) == pytest.approx(float(expected), rel=1e-4)
 
