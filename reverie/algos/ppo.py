@@ -202,6 +202,40 @@ class PPO(ActorCriticAgent):
         rows["weights"] = weight.flatten()
         return rows
 
+    def _run_epoch(self, rows: dict[str, Tensor], settings: StepSettings) -> list[Result]:
+        """A gradient step on each minibatch. Stops at the first one that ``target_kl`` refuses."""
+        results: list[Result] = []
+        for minibatch in self.engine.minibatches(rows, self._batch_size(rows)):
+            results.append(self.engine.gradient_step(minibatch, settings))
+            if results[-1].grad_norm is None:
+                break
+        return results
+
+    def loss(self, minibatch: Minibatch, settings: StepSettings) -> Loss:
+        """The clipped objective on rows (R, ...), with the sign of a loss. Eq. 9."""
+        policy, value = self.model(minibatch)
+        weights = minibatch["weights"]
+        log_ratio = policy.log_prob(minibatch["action"]) - minibatch["log_prob"]
+        policy_losses = losses.clipped_policy_loss(log_ratio, minibatch["advantage"], settings.clip)  # Eq. 7
+        value_losses = losses.clipped_value_loss(value, minibatch["value"], minibatch["target"], settings.value_clip)
+        metrics = {"policy_loss": torch.dot(policy_losses, weights), "value_loss": torch.dot(value_losses, weights)}
+        total = metrics["policy_loss"] + settings.value_weight * metrics["value_loss"]
+        if settings.entropy_weight:
+            total = total - settings.entropy_weight * torch.dot(policy.entropy(), weights)
+        if settings.target_kl is not None:
+            metrics["kl"] = torch.dot(losses.approximate_kl(log_ratio.detach()), weights)
+        return Loss(total, metrics, {"log_ratio": log_ratio})
+
+    def minibatches(self, rows: dict[str, Tensor], size: int) -> Iterator[Minibatch]:
+        return self.model.split(rows, size)
+
+    def gradient_step(self, minibatch: Minibatch, settings: StepSettings) -> Result:
+        size = self.model.possible_batch_size(minibatch, self.backend.microbatch_size(len(minibatch["weights"])))
+        return self.optimizer.minimise(
+            partial(self.loss, settings=settings), self.model.split(minibatch, size),
+            settings.learning_rate, settings.max_grad_norm, settings.accepts,
+        )  # fmt: skip
+
     def _shuffle(self, rollout: dict[str, Tensor], rng: np.random.Generator) -> dict[str, Tensor]:
         """The rows of one epoch: in random order, ``weights`` scaled to a sum of 1 per minibatch."""
         rows, size = self.model.shuffle(rollout, rng), self._batch_size(rollout)
@@ -221,40 +255,6 @@ class PPO(ActorCriticAgent):
             config.learning_rate.at(clock), config.max_grad_norm, config.target_kl, config.clip.at(clock),
             config.value_clip, config.value_weight, config.entropy_weight,
         )  # fmt: skip
-
-    def _run_epoch(self, rows: dict[str, Tensor], settings: StepSettings) -> list[Result]:
-        """A gradient step on each minibatch. Stops at the first one that ``target_kl`` refuses."""
-        results: list[Result] = []
-        for minibatch in self.engine.minibatches(rows, self._batch_size(rows)):
-            results.append(self.engine.gradient_step(minibatch, settings))
-            if results[-1].grad_norm is None:
-                break
-        return results
-
-    def minibatches(self, rows: dict[str, Tensor], size: int) -> Iterator[Minibatch]:
-        return self.model.split(rows, size)
-
-    def gradient_step(self, minibatch: Minibatch, settings: StepSettings) -> Result:
-        size = self.model.possible_batch_size(minibatch, self.backend.microbatch_size(len(minibatch["weights"])))
-        return self.optimizer.minimise(
-            partial(self.loss, settings=settings), self.model.split(minibatch, size),
-            settings.learning_rate, settings.max_grad_norm, settings.accepts,
-        )  # fmt: skip
-
-    def loss(self, minibatch: Minibatch, settings: StepSettings) -> Loss:
-        """The clipped objective on rows (R, ...), with the sign of a loss. Eq. 9."""
-        policy, value = self.model(minibatch)
-        weights = minibatch["weights"]
-        log_ratio = policy.log_prob(minibatch["action"]) - minibatch["log_prob"]
-        policy_losses = losses.clipped_policy_loss(log_ratio, minibatch["advantage"], settings.clip)  # Eq. 7
-        value_losses = losses.clipped_value_loss(value, minibatch["value"], minibatch["target"], settings.value_clip)
-        metrics = {"policy_loss": torch.dot(policy_losses, weights), "value_loss": torch.dot(value_losses, weights)}
-        total = metrics["policy_loss"] + settings.value_weight * metrics["value_loss"]
-        if settings.entropy_weight:
-            total = total - settings.entropy_weight * torch.dot(policy.entropy(), weights)
-        if settings.target_kl is not None:
-            metrics["kl"] = torch.dot(losses.approximate_kl(log_ratio.detach()), weights)
-        return Loss(total, metrics, {"log_ratio": log_ratio})
 
     def _loss_metrics(self, rollout: dict[str, Tensor], taken: list[Result]) -> dict[str, Any]:
         """Means over all gradient steps; the entropy is that of the policy that collected the rollout."""

@@ -1,4 +1,4 @@
-"""numpy with gradients written out learns what torch learns: the same weights, metrics, actions and priorities."""
+"""The numpy and the torch engine agree: the same weights, metrics, actions and priorities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PPO: its losses on small batches, every kind of space, and what acting and learning promise each other."""
+"""PPO: updates on small batches, every kind of space, target_kl, schedules and state."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_actions_of_final_rows_change_nothing() -> None:
     assert not torch.equal(parameters(one), parameters(three))
 
 
-def test_the_observation_behind_a_terminal_state_changes_nothing_but_behind_a_cut_does() -> None:
+def test_values_bootstrap_through_truncation_and_not_through_termination() -> None:
     specs = Specs(VECTOR, DISCRETE)
     batch = make_batch(specs)
     targets = []
@@ -154,7 +154,7 @@ def test_batch_size_as_a_fraction() -> None:
 
 @pytest.mark.parametrize(("engine", "microbatches"), [("numpy", 1), ("torch", 1), ("torch", 2)])
 def test_target_kl_stops_before_the_minibatch_that_is_too_far(engine: str, microbatches: int) -> None:
-    """On the first minibatch the policy is still the old one. A big step later it is far from it on the second."""
+    """On the first minibatch the policy is still the old one. After one big step it is far from it on the second."""
     backend = Backend(engine=engine, microbatches=microbatches)
     specs = Specs(VECTOR, DISCRETE)
     patient = make_ppo(specs, backend, learning_rate=0.5, target_kl=1e3)

@@ -29,7 +29,7 @@ def make_table(specs: Specs = SPECS, **values: Any) -> QLearning:
 
 
 def make_rollout(states: list[int], actions: list[int], rewards: list[float], **flags: int) -> Row:
-    """One env; the last action is one that was not chosen yet. A flag names the column where it stands."""
+    """Rows of one env. The last action is not chosen yet. A flag names the column where it is set."""
     rows = {
         "obs": np.array([states]), "action": np.array([[*actions, 0]]),
         "reward": np.array([[0.0, *rewards]], np.float32),
@@ -48,7 +48,7 @@ def learn(batch: Row, clock: Clock = Clock(), **values: Any) -> QLearning:  # no
 
 
 def make_long_rollout(specs: Specs, envs: int, length: int, seed: int = 0) -> Row:
-    """Random rows with ends of both kinds at different moments in each env."""
+    """Random rows in which each env has terminated and truncated episodes, at other times than the others."""
     rows = random_rows(specs, envs, length, seed)
     for env in range(envs):
         for end in range(4 + env, length, 6 + env):
@@ -58,7 +58,7 @@ def make_long_rollout(specs: Specs, envs: int, length: int, seed: int = 0) -> Ro
 
 
 def pieces(rows: Row, sizes: list[int]) -> list[Row]:
-    """A rollout as the buffer serves it in several reads: neighbours share a row, which is not acted on at first."""
+    """A rollout as the buffer serves it in several reads. Neighbours share a row, whose action the first one lacks."""
     parts, start = [], 0
     for size in sizes:
         part = {key: value[:, start : start + size + 1].copy() for key, value in rows.items()}
@@ -85,12 +85,12 @@ def test_expected_sarsa() -> None:
     assert agent.values[1].tolist() == [4 + 0.5 * (2 + 0.5 * 5 - 4), 8]
 
 
-def test_sarsa_waits_for_the_action_that_follows() -> None:
+def test_sarsa_waits_for_the_next_action() -> None:
     agent = learn(make_rollout([0, 1, 2], [0, 0], [1, 2]), target="sarsa")
     assert agent.values[0].tolist() == [0.5 * (1 + 0.5 * 4), 0]
-    assert agent.values[1].tolist() == [4, 8]  # what follows in state 2 is not known yet
+    assert agent.values[1].tolist() == [4, 8]  # the action in state 2 is not known yet
     following = make_rollout([2, 0], [1], [0])
-    following["reward"][0, 0] = 2  # the row that both have in common, with what arrived in it
+    following["reward"][0, 0] = 2  # the shared row, with the reward that arrived in it
     agent.update(following, Clock(), make_generator("unused"))
     assert agent.values[1].tolist() == [4 + 0.5 * (2 + 0.5 * 6 - 4), 8]
     assert agent.values[2].tolist() == [2, 6]
@@ -101,14 +101,14 @@ def test_only_a_terminal_state_ends_the_value(target: str) -> None:
     for flag, following in (("terminated", 0.0), ("truncated", 1.0)):
         batch = make_rollout([0, 1, 2, 2], [0, 1, 0], [1, 5, 0], is_first=2, **{flag: 1})
         agent = learn(batch, target=target)
-        worth = 7 if target == "expected_sarsa" else 8
-        assert agent.values[0, 0] == 0.5 * (1 + 0.5 * following * worth)
-        assert agent.values[1].tolist() == [4, 8]  # the action of the final row was never carried out
+        next_value = 7 if target == "expected_sarsa" else 8
+        assert agent.values[0, 0] == 0.5 * (1 + 0.5 * following * next_value)
+        assert agent.values[1].tolist() == [4, 8]  # the action of the final row was never executed
         assert agent.visits[1].sum() == 0
 
 
-def test_moments_are_learnt_in_their_order() -> None:
-    """Going round in a circle, the second lap sees what the first has learnt."""
+def test_moments_are_learned_in_order() -> None:
+    """On a circle of two states, the second lap uses the values of the first."""
     agent = make_table(learning_rate=1.0, gamma=1.0)
     agent.update(make_rollout([0, 1, 0, 1], [0, 0, 0], [1, 1, 1]), Clock(), make_generator("unused"))
     assert agent.values[:, 0].tolist() == [3, 2, 0]
@@ -137,8 +137,8 @@ def test_step_sizes_follow_the_clock() -> None:
         assert learn(batch, Clock(env_steps=steps), learning_rate=falling).values[0, 0] == rate * 5
 
 
-def test_envs_that_meet_step_as_if_one_after_the_other() -> None:
-    """Two steps of 1/2 to the mean target, 3: three quarters of the way. The third env is elsewhere."""
+def test_envs_with_the_same_state_and_action_step_as_if_one_after_the_other() -> None:
+    """Two steps of 1/2 to the mean target, 3: three quarters of the way. The third env is in another state."""
     batch = {key: np.repeat(value, 3, 0) for key, value in make_rollout([0, 1], [0], [0]).items()}
     batch["reward"][:, 1], batch["terminated"][:, 1], batch["obs"][2, 0] = [2, 4, 10], True, 2
     agent = learn(batch)
@@ -174,8 +174,8 @@ def test_pieces_equal_one_long_rollout(target: str, rate: Any) -> None:
     assert whole.visits.sum() > 80
 
 
-def test_sarsa_takes_rollouts_with_and_without_rows_that_do_not_count() -> None:
-    """Collection by episodes marks rows as not valid, but only where one env waits for others."""
+def test_sarsa_takes_rollouts_with_and_without_a_column_valid() -> None:
+    """Collecting episodes adds the column; collecting rows does not."""
     specs = Specs(INDEX, DISCRETE)
     plain, marked = (make_table(specs, target="sarsa") for _ in range(2))
     for index, part in enumerate(pieces(make_long_rollout(specs, 2, 21), [4, 6, 10])):
@@ -189,7 +189,7 @@ def test_sarsa_takes_rollouts_with_and_without_rows_that_do_not_count() -> None:
     assert marked.visits.sum() == visits
 
 
-def test_new_episodes_between_two_rollouts_cut_the_transition() -> None:
+def test_an_episode_that_starts_between_two_rollouts_makes_no_transition() -> None:
     agent = learn(make_rollout([0, 1], [0], [1]), target="sarsa")
     agent.update(make_rollout([2, 1, 1], [0, 0], [3, 0], is_first=0), Clock(), make_generator("unused"))
     assert agent.visits.tolist() == [[0, 0], [0, 0], [1, 0]]
@@ -210,7 +210,7 @@ def test_state_continues_exactly(target: str, tmp_path: Path) -> None:
     assert np.array_equal(one.visits, two.visits)
 
 
-def test_a_saved_state_does_not_go_on_learning() -> None:
+def test_a_saved_state_does_not_change_with_the_agent() -> None:
     agent = learn(make_rollout([0, 1, 2], [0, 0], [1, 2]))
     state = agent.state()
     before = state["values"].copy()
@@ -221,7 +221,7 @@ def test_a_saved_state_does_not_go_on_learning() -> None:
 # ---------------------------------------------------------------- spaces
 
 
-def test_every_state_of_blackjack_has_a_place_of_its_own() -> None:
+def test_every_state_of_blackjack_has_its_own_index() -> None:
     env = gym.make("Blackjack-v1")
     specs = read_specs(env)
     agent = make_table(specs)

@@ -1,4 +1,4 @@
-"""REINFORCE: its four combinations by hand, every space, and padding that must not matter."""
+"""REINFORCE: its four combinations by hand, every space, and padding without effect."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def make_uniform(**values: Any) -> Reinforce:
     return agent
 
 
-# Rewards to go with gamma 1/2: (2, 2) and (5, 2, 4); the cut one with 10 behind it: (6.25, 4.5, 9). They are what the
-# baseline learns, whatever actions are credited with.
+# Rewards to go with gamma 1/2: (2, 2) and (5, 2, 4); the truncated episode with a bootstrap of 10: (6.25, 4.5, 9). The
+# baseline learns them in all four combinations.
 TO_GO = {"returns": [2, 2, 5, 2, 4], "advantages": [2, 2, 6.25, 4.5, 9]}
-CREDITS = {
+ADVANTAGES = {
     ("reward_to_go", "returns"): [2, 2, 5, 2, 4],
     ("episode", "returns"): [2, 2, 5, 5, 5],
     ("reward_to_go", "advantages"): [2 - 10, 2 - 10, 6.25 - 10, 4.5 - 10, 9 - 10],
@@ -70,13 +70,13 @@ CREDITS = {
 }
 
 
-@pytest.mark.parametrize(("returns", "targets"), CREDITS)
+@pytest.mark.parametrize(("returns", "targets"), ADVANTAGES)
 def test_the_four_combinations(returns: str, targets: str) -> None:
-    credit = np.array(CREDITS[returns, targets])
+    advantages = np.array(ADVANTAGES[returns, targets])
     agent = make_uniform(returns=returns, targets=targets)
     update = agent.update(make_episodes(), Clock(), make_generator("u"))
     metrics = {key: float(value) for key, value in update.metrics.items()}
-    assert metrics["policy_loss"] == pytest.approx(math.log(3) * credit.mean())
+    assert metrics["policy_loss"] == pytest.approx(math.log(3) * advantages.mean())
     assert metrics["entropy"] == pytest.approx(math.log(3))
     value_loss = np.square(np.array(TO_GO[targets]) - 10).mean()
     assert metrics["value_loss"] == pytest.approx(value_loss)
@@ -87,24 +87,24 @@ def test_the_four_combinations(returns: str, targets: str) -> None:
 def test_whole_returns_are_compared_with_the_value_of_the_first_row() -> None:
     agent = make_uniform(returns="episode", targets="advantages")
     rows = {key: torch.as_tensor(value) for key, value in make_episodes().items()}
-    values = torch.tensor([[1.0, 20, 30, 40], [3, 50, 60, 10]])  # the last one stands for what lies behind the cut
+    values = torch.tensor([[1.0, 20, 30, 40], [3, 50, 60, 10]])  # 10: bootstrap of the truncated episode
     assert agent.targets(rows, values).advantages.tolist() == [[2 - 1, 2 - 1, 0], [6.25 - 3] * 3]
 
 
-def test_actions_are_credited_with_their_own_returns() -> None:
-    """The gradient of the logits' bias is the mean of credit * (chance - what was done)."""
+def test_log_probabilities_are_multiplied_with_the_returns_of_their_actions() -> None:
+    """The gradient of the logits' bias is the mean of advantage * (probability - one-hot action)."""
     batch = make_episodes()
     batch["action"] = np.array([[0, 1, 2, 0], [1, 0, 2, 1]])
     agent = make_uniform(targets="returns")
     agent.update(batch, Clock(), make_generator("u"))
-    done, credit = [0, 1, 1, 0, 2], np.array(CREDITS["reward_to_go", "returns"])
-    expected = (credit[:, None] * (1 / 3 - np.eye(3)[done])).mean(0)
+    taken, advantages = [0, 1, 1, 0, 2], np.array(ADVANTAGES["reward_to_go", "returns"])
+    expected = (advantages[:, None] * (1 / 3 - np.eye(3)[taken])).mean(0)
     gradient = agent.model.action_head.output.bias.grad
     assert gradient is not None
     assert gradient.tolist() == pytest.approx(expected.tolist(), rel=1e-5)
 
 
-def test_credits_are_normalised() -> None:
+def test_advantages_are_normalised() -> None:
     batch = make_episodes()
     agent = make_uniform(targets="returns", normalise=True)
     assert float(agent.update(batch, Clock(), make_generator("u")).metrics["policy_loss"]) == pytest.approx(0, abs=1e-6)
@@ -122,7 +122,7 @@ def test_entropy_is_rewarded() -> None:
     assert losses[0] - losses[1] == pytest.approx(0.7 * math.log(3), rel=1e-4)
 
 
-def test_without_a_baseline_no_value_is_learnt() -> None:
+def test_without_a_baseline_no_value_is_learned() -> None:
     for targets, moves in (("returns", False), ("advantages", True)):
         agent = make_reinforce(targets=targets)
         before = [p.detach().clone() for p in (*agent.model.critic_trunk.parameters(), agent.model.value_head.weight)]
@@ -136,7 +136,7 @@ def test_final_rows_and_padding_change_nothing() -> None:
     other = {key: value.copy() for key, value in batch.items()}
     other["action"][[0, 0, 1], [2, 3, 3]] += 1
     other["action"] %= 3
-    other["obs"][0, 2:] += 5  # what is seen at a true end and behind it
+    other["obs"][0, 2:] += 5  # observations of the final row and of padding
     other["reward"][0, 3] = 77
     longer = {key: np.concatenate([value, np.zeros_like(value)], 1) for key, value in batch.items()}
     ends = []
@@ -148,7 +148,7 @@ def test_final_rows_and_padding_change_nothing() -> None:
     torch.testing.assert_close(ends[0], ends[2], rtol=0, atol=1e-6)
 
 
-def test_what_is_seen_at_a_cut_matters_to_the_baseline_only() -> None:
+def test_observations_of_truncated_final_rows_affect_only_the_baseline() -> None:
     batch = make_episodes()
     other = {**batch, "obs": batch["obs"].copy()}
     other["obs"][1, 3] += 5
@@ -182,7 +182,7 @@ def test_every_space_acts_and_learns(kind: str, observations: Any, shared: bool)
 
 @pytest.mark.parametrize("action", [DISCRETE, BOX], ids=lambda action: action.kind)
 def test_better_actions_become_likelier(action: ActionSpec) -> None:
-    """One step that pays for the last choice, or for large numbers."""
+    """Episodes of one step, with a reward for action 2 or for large actions."""
     specs = Specs(VECTOR, action)
     agent = make_reinforce(specs, learning_rate=0.02)
     batch = random_rows(specs, 64, 2)
