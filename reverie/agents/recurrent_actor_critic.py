@@ -38,7 +38,7 @@ class RecurrentActorCritic(ActorCritic):
                 orthogonal_init(encoder, TRUNK_GAIN)
 
     def initial_carry(self, num_envs: int) -> Carry:
-        hidden = {name: trunk.initial_memory(num_envs) for name, trunk in self._trunks().items()}
+        hidden = {name: trunk.initial_hidden(num_envs) for name, trunk in self._trunks().items()}
         return {f"{name}/{key}": array for name, arrays in hidden.items() for key, array in arrays.items()}
 
     @torch.inference_mode()

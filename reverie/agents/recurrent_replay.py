@@ -76,11 +76,11 @@ class SequenceTrunk(BackendModule):
     def forward(self, rows: Mapping[str, Tensor]) -> Tensor:
         """Features (B * L, F) of the rows where transitions start or, if there is a ``column``, end."""
         obs, is_first = {key: rows[key] for key in observation_keys(rows)}, rows["is_first"]
-        hidden = self.backend.to_tensors(self.network.initial_memory(len(is_first)))
+        hidden = self.backend.to_tensors(self.network.initial_hidden(len(is_first)))
         if self.burn_in:
             with torch.no_grad():
                 first = {key: value[:, : self.burn_in] for key, value in obs.items()}
-                hidden = self.network.remember(first, is_first[:, : self.burn_in], hidden)
+                hidden = self.network.final_hidden(first, is_first[:, : self.burn_in], hidden)
         rest = {key: value[:, self.burn_in :] for key, value in obs.items()}
         features = self.network(rest, is_first[:, self.burn_in :], hidden)
         if "column" not in rows:
@@ -97,7 +97,7 @@ def make_trunk(network: ComponentConfig, observations: Observations, sequence: S
 
 def initial_carry(trunk: Any, num_envs: int) -> Carry:
     """The hidden states before the first row. Empty for plain trunks."""
-    return trunk.network.initial_memory(num_envs) if isinstance(trunk, SequenceTrunk) else {}
+    return trunk.network.initial_hidden(num_envs) if isinstance(trunk, SequenceTrunk) else {}
 
 
 @torch.inference_mode()

@@ -65,8 +65,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "mlp": "reverie.nets.encoders.MLP",
         "nature": "reverie.nets.encoders.NatureCNN",
         "impala": "reverie.nets.encoders.ImpalaCNN",
-        "gru": "reverie.nets.recurrent.GRU",
-        "lstm": "reverie.nets.recurrent.LSTM",
+        "gru": "reverie.nets.gated.GRU",
+        "lstm": "reverie.nets.gated.LSTM",
         "transformer": "reverie.nets.transformer.Transformer",
     },
     "optimizer": {

@@ -1,9 +1,9 @@
-"""A causal transformer trunk: each row looks back at earlier rows of its episode, at most ``context`` of them.
+"""A causal transformer trunk: each row attends to at most ``context`` earlier rows of its episode.
 
 Layers are pre-norm (Xiong et al. 2020), positions rotary (Su et al. 2021) and therefore relative. Attention is a band,
-computed in blocks of ``context`` rows, so cost and memory grow linearly with a rollout. The memory is the keys and
-values of the last ``context`` rows: what Transformer-XL (Dai et al. 2019) does between segments, here between
-rollouts. Like a recurrent state it stems from the weights that acted, and no gradient flows into it.
+computed in blocks of ``context`` rows, so cost and memory grow linearly with the length of a rollout. The hidden state
+is the keys and values of the last ``context`` rows, as Transformer-XL (Dai et al. 2019) keeps them between segments.
+Here a segment is a rollout. The weights that acted computed them, and no gradient flows into them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from torch import Tensor, nn
 from reverie.core.types import Array
 from reverie.nets.encoders import Observations
 from reverie.nets.layers import Activation, make_activation
-from reverie.nets.memory import Memory, MemoryConfig, MemoryNetwork, Tensors
+from reverie.nets.recurrent import Hidden, RecurrentConfig, RecurrentNetwork, Tensors
 
 
-class TransformerConfig(MemoryConfig):
+class TransformerConfig(RecurrentConfig):
     """A causal transformer."""
 
     kind: str = "transformer"
     layers: int = Field(2, ge=1)
-    """How many layers follow each other."""
+    """Number of layers."""
     heads: int = Field(4, ge=1)
-    """Attention heads; they share the units among them."""
+    """Attention heads. Each gets ``units / heads`` columns."""
     context: int = Field(32, ge=1)
-    """How many earlier rows each layer can look back at; acting keeps as many keys and values per env."""
+    """Earlier rows that each layer attends to. Acting keeps as many keys and values per env."""
     expansion: int = Field(4, ge=1)
-    """How many times wider than ``units`` the hidden layer of each feedforward part is."""
+    """Width of the hidden feedforward layers, in multiples of ``units``."""
     activation: Activation = "gelu"
-    """In the feedforward parts."""
+    """Of the feedforward layers."""
 
     @model_validator(mode="after")
     def _divisible(self) -> TransformerConfig:
@@ -44,8 +44,8 @@ class TransformerConfig(MemoryConfig):
         return self
 
 
-class Transformer(MemoryNetwork):
-    """Encoder, layers, a last norm."""
+class Transformer(RecurrentNetwork):
+    """Encoder, layers and a final norm."""
 
     Config = TransformerConfig
 
@@ -56,45 +56,45 @@ class Transformer(MemoryNetwork):
         self.layers = nn.ModuleList([Layer(config) for _ in range(config.layers)])
         self.norm = nn.LayerNorm(config.units)
 
-    def initial_memory(self, count: int) -> dict[str, Array]:
+    def initial_hidden(self, count: int) -> dict[str, Array]:
         shape = (count, len(self.layers), 2, self.context, self.features)
         return {"cache": np.zeros(shape, np.float32), "age": np.zeros(count, np.int64)}
 
-    def forward(self, observation: Tensors, is_first: Tensor, memory: Memory) -> Tensor:
-        return self._run(self.encode(observation, is_first.shape), is_first, memory)[0]
+    def forward(self, observation: Tensors, is_first: Tensor, hidden: Hidden) -> Tensor:
+        return self._run(self.encode(observation, is_first.shape), is_first, hidden)[0]
 
-    def step(self, observation: Tensors, is_first: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def step(self, observation: Tensors, is_first: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
         is_first = is_first.unsqueeze(1)
-        features, newest = self._run(self.encoder(observation).unsqueeze(1), is_first, memory)
-        return features.squeeze(1), self._behind(newest, is_first, memory)
+        features, newest = self._run(self.encoder(observation).unsqueeze(1), is_first, hidden)
+        return features.squeeze(1), self._next_hidden(newest, is_first, hidden)
 
-    def remember(self, observation: Tensors, is_first: Tensor, memory: Memory) -> Memory:
-        _, newest = self._run(self.encode(observation, is_first.shape), is_first, memory)
-        return self._behind(newest, is_first, memory)
+    def final_hidden(self, observation: Tensors, is_first: Tensor, hidden: Hidden) -> Hidden:
+        _, newest = self._run(self.encode(observation, is_first.shape), is_first, hidden)
+        return self._next_hidden(newest, is_first, hidden)
 
-    def _behind(self, newest: list[Tensor], is_first: Tensor, memory: Memory) -> Memory:
-        """The last keys and values, and how many of them belong to the episode that goes on."""
+    def _next_hidden(self, newest: list[Tensor], is_first: Tensor, hidden: Hidden) -> Hidden:
+        """The last keys and values, and how many of them belong to the current episode."""
         length = is_first.shape[1]
         kept = torch.stack(newest, 1)[:, :, :, -self.context :]
-        cache = torch.cat([memory["cache"][:, :, :, length:], kept], 3)
+        cache = torch.cat([hidden["cache"][:, :, :, length:], kept], 3)
         since = length - torch.arange(length, device=is_first.device)  # rows from each one on
         own = torch.where(is_first, since, self.context).amin(1)
-        age = torch.where(is_first.any(1), own, memory["age"] + length)
+        age = torch.where(is_first.any(1), own, hidden["age"] + length)
         return {"cache": cache, "age": age.clamp(max=self.context)}
 
-    def _run(self, encoded: Tensor, is_first: Tensor, memory: Memory) -> tuple[Tensor, list[Tensor]]:
-        """Features (B, T, F), and of each layer the keys and values (B, 2, T, F)."""
-        mask = self._mask(is_first, memory["age"])
+    def _run(self, encoded: Tensor, is_first: Tensor, hidden: Hidden) -> tuple[Tensor, list[Tensor]]:
+        """Features (B, T, F), and each layer's keys and values (B, 2, T, F)."""
+        mask = self._mask(is_first, hidden["age"])
         x, kept = self.inputs(encoded), []
-        for layer, cache in zip(self.layers, memory["cache"].unbind(1), strict=True):
+        for layer, cache in zip(self.layers, hidden["cache"].unbind(1), strict=True):
             x, newest = layer(x, cache, mask)
             kept.append(newest)
         return self.norm(x), kept
 
     def _mask(self, is_first: Tensor, age: Tensor) -> Tensor:
-        """What a row may look at (B * blocks, 1, rows, keys): itself and ``context`` rows before it in its episode."""
+        """The keys of each row (B * blocks, 1, rows, keys): itself and ``context`` earlier rows of its episode."""
         slots = torch.arange(self.context, device=age.device)
-        known = torch.where(slots >= self.context - age.unsqueeze(1), 0, -1)  # -1: nothing lies there
+        known = torch.where(slots >= self.context - age.unsqueeze(1), 0, -1)  # -1: empty slot
         episode = torch.cat([known, is_first.long().cumsum(1)], 1)
         rows, blocks = block_sizes(is_first.shape[1], self.context)
         episode = _pad_rows(episode.unsqueeze(-1), self.context + rows * blocks).squeeze(-1)
@@ -108,7 +108,7 @@ class Transformer(MemoryNetwork):
 
 
 class Layer(nn.Module):
-    """Attention and a feedforward part, each added to its input."""
+    """Attention and feedforward layers, each added to its input."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Layer(nn.Module):
         self.inputs, self.output = nn.Linear(units, 3 * units), nn.Linear(units, units)
         self.feedforward = nn.Sequential(nn.Linear(units, wide), make_activation(config.activation))
         self.feedforward.append(nn.Linear(wide, units))
-        with torch.no_grad():  # so that the sum over all layers starts out as wide as its input
+        with torch.no_grad():  # the sum over all layers then starts with the variance of its input
             for last in (self.output, self.feedforward[-1]):
                 last.weight /= math.sqrt(2 * config.layers)
         rotations = make_rotations(2 * config.context, units // config.heads)
@@ -127,22 +127,21 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cache: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         query, key, value = self.inputs(self.before_attention(x)).chunk(3, -1)
         newest = torch.stack([key, value], 1)  # (B, 2, T, F)
-        seen = self._attend(query, torch.cat([cache, newest], 2), mask)
-        x = x + self.output(seen)
+        x = x + self.output(self._attend(query, torch.cat([cache, newest], 2), mask))
         return x + self.feedforward(self.before_feedforward(x)), newest
 
-    def _attend(self, query: Tensor, seen: Tensor, mask: Tensor) -> Tensor:
-        """What rows (B, T, F) make of the keys and values (B, 2, context + T, F), block by block."""
+    def _attend(self, query: Tensor, stored: Tensor, mask: Tensor) -> Tensor:
+        """Attention of rows (B, T, F) to the keys and values (B, 2, context + T, F), block by block."""
         length = query.shape[1]
         rows, blocks = block_sizes(length, self.context)
         query = _pad_rows(query, rows * blocks).unflatten(1, (blocks, rows)).flatten(0, 1)
-        windows = _pad_rows(seen.flatten(0, 1), self.context + rows * blocks).unfold(1, self.context + rows, rows)
+        windows = _pad_rows(stored.flatten(0, 1), self.context + rows * blocks).unfold(1, self.context + rows, rows)
         key, value = windows.movedim(-1, 2).unflatten(0, (-1, 2)).unbind(1)  # (B, blocks, K, F)
         query, key, value = (self._split(part) for part in (query, key.flatten(0, 1), value.flatten(0, 1)))
-        places = self.rotations[:, : self.context + rows]
-        query, key = rotate(query, places[:, self.context :]), rotate(key, places)
-        answer = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        joined = answer.transpose(1, 2).flatten(2).unflatten(0, (-1, blocks)).flatten(1, 2)
+        rotations = self.rotations[:, : self.context + rows]
+        query, key = rotate(query, rotations[:, self.context :]), rotate(key, rotations)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        joined = attended.transpose(1, 2).flatten(2).unflatten(0, (-1, blocks)).flatten(1, 2)
         return joined[:, :length]
 
     def _split(self, x: Tensor) -> Tensor:
@@ -155,20 +154,20 @@ def block_sizes(length: int, context: int) -> tuple[int, int]:
     return rows, math.ceil(length / rows)
 
 
-def make_rotations(places: int, width: int) -> Tensor:
-    """Cosines and sines (2, places, width / 2) of the angles by which each place turns pairs of numbers."""
+def make_rotations(positions: int, width: int) -> Tensor:
+    """Cosines and sines (2, positions, width / 2) of the angles by which each position rotates pairs of columns."""
     speeds = 10_000.0 ** (-torch.arange(0, width, 2) / width)
-    angles = torch.outer(torch.arange(places).float(), speeds)
+    angles = torch.outer(torch.arange(positions).float(), speeds)
     return torch.stack([angles.cos(), angles.sin()])
 
 
 def rotate(x: Tensor, rotations: Tensor) -> Tensor:
-    """Turn the two halves of x (..., places, width) against each other."""
+    """Rotate pairs of columns of x (..., positions, width): column i and the one half a width later."""
     cosine, sine = rotations
     one, two = x.chunk(2, -1)
     return torch.cat([one * cosine - two * sine, one * sine + two * cosine], -1)
 
 
 def _pad_rows(x: Tensor, length: int) -> Tensor:
-    """Rows (B, T, F) with zeros behind them."""
+    """Rows (B, T, F), padded with zeros to (B, length, F)."""
     return F.pad(x, (0, 0, 0, length - x.shape[1])) if length > x.shape[1] else x

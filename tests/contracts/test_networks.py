@@ -19,7 +19,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ObservationSpec, Specs
 from reverie.core.traits import is_recurrent
 from reverie.core.types import Clock, Mode, Row
-from reverie.nets.memory import MemoryConfig, MemoryNetwork
+from reverie.nets.recurrent import RecurrentConfig, RecurrentNetwork
 from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, column_of, random_rows
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "networks.md"
@@ -231,7 +231,7 @@ class NoFeatures(torch.nn.Module):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_network_that_does_not_say_its_features_is_refused(algorithm: str) -> None:
-    with pytest.raises(ConfigError, match=r"NoFeatures' does not say how many features.*\n.*self\.features"):
+    with pytest.raises(ConfigError, match=r"NoFeatures' has no attribute features.*\n.*self\.features"):
         make_agent(algorithm, {"kind": f"{__name__}.NoFeatures"}, Specs(VECTOR, DISCRETE))
 
 
@@ -254,10 +254,10 @@ class Unfaithful(torch.nn.Module):
         return torch.zeros(len(observation["obs"]), 5)
 
 
-class BadMemory(MemoryNetwork):
+class BadMemory(RecurrentNetwork):
     """A network with memory that gives another width than it says, or another memory than it began with."""
 
-    class Config(MemoryConfig):
+    class Config(RecurrentConfig):
         kind: str = f"{__name__}.BadMemory"
         how: str = "width"
 
@@ -265,7 +265,7 @@ class BadMemory(MemoryNetwork):
         super().__init__(config, observations)
         self.how = config.how
 
-    def initial_memory(self, count: int) -> dict[str, Any]:
+    def initial_hidden(self, count: int) -> dict[str, Any]:
         return {"sum": np.zeros((count, 4), np.float32)}
 
     def step(self, observation: Any, is_first: Any, memory: Any) -> Any:
@@ -280,7 +280,7 @@ class BadMemory(MemoryNetwork):
         ("Unfaithful", "constructor", r"failed \(test_networks\.py, line \d+\): KeyError: 'pixels'"),
         ("Unfaithful", "forward", r"failed \(test_networks\.py, line \d+\): RuntimeError: mat1 and mat2"),
         ("BadMemory", "width", r"features = 64, but turns 2 rows into a tensor of shape \(2, 65\)"),
-        ("BadMemory", "memory", r"its step gives one of"),
+        ("BadMemory", "memory", r"its step returns"),
     ],
 )
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -1,77 +1,204 @@
-"""The recurrent loops against torch's own layers, and their written-out gradients against finite differences."""
+"""The contract of recurrent networks: acting row by row computes the same features as learning from sequences."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from reverie.core import registry
+from reverie.core.config import Component
 from reverie.core.specs import ObservationSpec
-from reverie.nets.encoders import MLP
-from reverie.nets.recurrent import GRU, LSTM, GRULoop, LSTMLoop
+from reverie.core.traits import is_recurrent
+from reverie.nets.networks import make_network
+from reverie.nets.recurrent import RecurrentNetwork
+from reverie.nets.transformer import Transformer, TransformerConfig
 
-VECTOR = {"obs": ObservationSpec((5,), "float32", "vector")}
-PLAIN = MLP.Config(units=())
-"""An encoder that hands the vector on."""
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def reordered(x: Tensor, order: tuple[int, ...]) -> Tensor:
-    """The gates (first axis) of ours in torch's order."""
-    return torch.cat([x.chunk(len(order))[place] for place in order])
+VECTOR = {"obs": ObservationSpec((3,), "float32", "vector")}
+KINDS = [kind for kind in registry.kinds("network") if is_recurrent(kind)]
+SMALL: dict[str, dict[str, Any]] = {"transformer": {"heads": 2, "context": 4, "layers": 2}}
+ENVS, ROWS = 3, 11
+Hidden = dict[str, Tensor]
 
 
-@pytest.mark.parametrize(
-    ("kind", "layer", "order"), [(GRU, torch.nn.GRU, (0, 1, 2)), (LSTM, torch.nn.LSTM, (1, 2, 3, 0))]
-)
-def test_it_is_the_network_that_torch_knows(kind: type[GRU], layer: type[torch.nn.GRU], order: tuple[int, ...]) -> None:
+def make(kind: str, **settings: Any) -> Any:
+    values = {"kind": kind, "units": 8, "encoder": {"kind": "mlp", "units": [6]}, **SMALL.get(kind, {}), **settings}
     with torch.random.fork_rng():
-        torch.manual_seed(0)
-        ours, theirs = kind(kind.Config(units=4, encoder=PLAIN), VECTOR), layer(5, 4, batch_first=True)
+        torch.manual_seed(1)
+        return make_network(Component("network").parse(values), VECTOR)
+
+
+def rows(seed: int = 0, length: int = ROWS) -> Tensor:
+    return torch.randn(ENVS, length, 3, generator=torch.Generator().manual_seed(seed))
+
+
+def starts(*places: tuple[int, int]) -> Tensor:
+    is_first = torch.zeros(ENVS, ROWS, dtype=torch.bool)
+    for env, column in places:
+        is_first[env, column] = True
+    return is_first
+
+
+def walk(network: Any, x: Tensor, is_first: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
+    """Features row by row."""
+    features = []
+    for column in range(x.shape[1]):
+        found, hidden = network.step({"obs": x[:, column]}, is_first[:, column], hidden)
+        features.append(found)
+    return torch.stack(features, 1), hidden
+
+
+def hidden_after_rows(network: Any) -> Hidden:
+    """The hidden state after some rows."""
+    hidden = {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
+    x = rows(seed=9, length=6)
+    return walk(network, x, torch.zeros(x.shape[:2], dtype=torch.bool), hidden)[1]
+
+
+def test_there_are_three() -> None:
+    assert KINDS == ["gru", "lstm", "transformer"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_acting_and_learning_see_the_same(kind: str) -> None:
+    network, is_first = make(kind), starts((0, 0), (1, 3), (1, 4), (2, 10))
+    hidden = hidden_after_rows(network)
+    walked, _ = walk(network, rows(), is_first, hidden)
+    torch.testing.assert_close(network({"obs": rows()}, is_first, hidden), walked, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_what_is_remembered_matters_until_an_episode_starts(kind: str) -> None:
+    network, is_first = make(kind), starts((0, 0), (1, 2))
+    empty = {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
+    one = network({"obs": rows()}, is_first, empty)
+    two = network({"obs": rows()}, is_first, hidden_after_rows(network))
+    assert torch.equal(one[0], two[0])
+    assert torch.equal(one[1, 2:], two[1, 2:])
+    assert not torch.equal(one[1, :2], two[1, :2])
+    assert not torch.equal(one[2, 0], two[2, 0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_nothing_from_another_episode_or_from_later_gets_in(kind: str) -> None:
+    network, hidden = make(kind), hidden_after_rows(make(kind))
+    is_first, changed = starts((0, 5), (1, 5), (2, 5)), rows()
+    changed[:, 4] += 1
+    one, two = network({"obs": rows()}, is_first, hidden), network({"obs": changed}, is_first, hidden)
+    assert torch.equal(one[:, :4], two[:, :4])
+    assert torch.equal(one[:, 5:], two[:, 5:])
+    without = network({"obs": changed}, starts(), hidden)
+    assert not torch.equal(one[:, 5], without[:, 5])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_step_does_not_change_its_hidden_state(kind: str) -> None:
+    network = make(kind)
+    hidden = hidden_after_rows(network)
+    copy = {key: value.clone() for key, value in hidden.items()}
+    _, after = network.step({"obs": rows()[:, 0]}, starts()[:, 0], hidden)
+    assert all(torch.equal(hidden[key], copy[key]) for key in copy)
+    assert any(not torch.equal(hidden[key], after[key]) for key in copy)
+    assert {key: value.dtype for key, value in after.items()} == {key: value.dtype for key, value in hidden.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, 3, 4, 6, 9, ROWS])
+@torch.no_grad()
+def test_the_quick_way_to_remember_rows_is_that_of_walking_over_them(kind: str, length: int) -> None:
+    network = make(kind)
+    x, is_first = rows()[:, :length], starts((0, 0), (1, 3), (1, 4), (2, 8))[:, :length]
+    for hidden in (hidden_after_rows(network), start(network)):
+        quick = network.final_hidden({"obs": x}, is_first, hidden)
+        walked = walk(network, x, is_first, hidden)[1]
+        slow = RecurrentNetwork.final_hidden(network, {"obs": x}, is_first, hidden)
+        for key in hidden:
+            assert torch.equal(slow[key], walked[key])
+            torch.testing.assert_close(known(quick, key), known(walked, key), rtol=1e-5, atol=1e-6)
+
+
+def start(network: Any) -> Hidden:
+    return {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
+
+
+def known(hidden: Hidden, key: str) -> Tensor:
+    """The hidden state without slots from before the episode, which a transformer ignores."""
+    if key != "cache":
+        return hidden[key]
+    slots = torch.arange(hidden["cache"].shape[3])
+    return hidden["cache"] * (slots >= len(slots) - hidden["age"][:, None])[:, None, None, :, None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_learns(kind: str) -> None:
+    network = make(kind)
+    features = network({"obs": rows()}, starts((0, 3)), hidden_after_rows(network))
+    (features * torch.arange(8.0)).square().sum().backward()
+    lazy = [name for name, weight in network.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert lazy == []
+
+
+# ---------------------------------------------------------------- the transformer
+
+
+def transformer(context: int, layers: int = 1) -> Transformer:
+    network = make("transformer", context=context, layers=layers)
+    assert isinstance(network, Transformer)
+    return network
+
+
+@pytest.mark.parametrize("context", [1, 4, 7, 50])
+@torch.no_grad()
+def test_a_row_sees_its_context_and_nothing_older(context: int) -> None:
+    network, last = transformer(context), ROWS - 1
+    hidden = {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
+    before = network({"obs": rows()}, starts(), hidden)[:, last]
+    seen = []
+    for column in range(ROWS):
+        changed = rows()
+        changed[:, column] += 1
+        seen.append(not torch.equal(network({"obs": changed}, starts(), hidden)[:, last], before))
+    assert seen == [last - column <= context for column in range(ROWS)]
+
+
+@torch.no_grad()
+def test_positions_are_relative() -> None:
+    """Six rows give the same wherever they lie, however many rows of another episode lie before them."""
+    network = transformer(4)
+    hidden = {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
+    alone = network({"obs": rows()[:, 5:]}, starts((0, 0), (1, 0), (2, 0))[:, : ROWS - 5], hidden)
+    together = network({"obs": rows()}, starts((0, 5), (1, 5), (2, 5)), hidden)[:, 5:]
+    torch.testing.assert_close(alone, together, rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
+def test_the_order_of_rows_matters() -> None:
+    network, x = transformer(8), rows()
+    hidden = {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
+    swapped = x.clone()
+    swapped[:, [7, 8]] = x[:, [8, 7]]
+    one, two = (network({"obs": y}, starts(), hidden)[:, -1] for y in (x, swapped))
+    assert not torch.allclose(one, two, atol=1e-4)
+
+
+def test_the_hidden_state_of_a_transformer_is_bounded() -> None:
+    network = transformer(4, layers=3)
+    assert network.initial_hidden(2)["cache"].shape == (2, 3, 2, 4, 8)
     with torch.no_grad():
-        ours.inputs.bias.copy_(randn(len(ours.inputs.bias)))
-        theirs.weight_ih_l0.copy_(reordered(ours.inputs.weight, order))
-        theirs.bias_ih_l0.copy_(reordered(ours.inputs.bias, order))
-        theirs.weight_hh_l0.copy_(reordered(ours.weight, order))
-        theirs.bias_hh_l0.zero_()
-        if kind is GRU:
-            ours.bias.copy_(randn(4, seed=1))
-            theirs.bias_hh_l0[8:] = ours.bias
-    x, states = randn(3, 7, 5).float(), [randn(3, 4, seed=number).float() for number in (2, 3)]
-    memory = dict(zip(ours.states, states, strict=False))
-    given = states[0][None] if kind is GRU else tuple(state[None] for state in states)
-    expected = theirs(x, given)[0]
-    found = ours({"obs": x}, torch.zeros(3, 7, dtype=torch.bool), memory)
-    torch.testing.assert_close(found, expected)
-    weight = randn(3, 7, 4, seed=4).float()
-    (expected * weight).sum().backward()
-    (found * weight).sum().backward()
-    torch.testing.assert_close(reordered(ours.weight.grad, order), theirs.weight_hh_l0.grad)  # type: ignore[arg-type]
+        hidden = hidden_after_rows(network)
+        assert hidden["cache"].shape == (ENVS, 3, 2, 4, 8)
+        assert hidden["age"].tolist() == [4, 4, 4]
+        _, after = network.step({"obs": rows()[:, 0]}, torch.tensor([True, False, False]), hidden)
+    assert np.array_equal(after["age"].numpy(), [1, 4, 4])
 
 
-def test_the_gradients_of_the_gru_are_right() -> None:
-    keep = torch.tensor([[1.0, 1], [0, 1], [1, 0], [1, 1]], dtype=torch.float64).unsqueeze(-1)
-    numbers = [randn(4, 2, 9), randn(2, 3, seed=1), randn(9, 3, seed=2), randn(9, seed=3)]
-    gates, hidden, weight, bias = (x.requires_grad_() for x in numbers)
-    assert torch.autograd.gradcheck(GRULoop.apply, (gates, keep, hidden, weight, bias))
-
-
-def test_the_gradients_of_the_lstm_are_right() -> None:
-    keep = torch.tensor([[1.0, 1], [0, 1], [1, 0], [1, 1]], dtype=torch.float64).unsqueeze(-1)
-    numbers = [randn(4, 2, 12), randn(2, 3, seed=1), randn(2, 3, seed=2), randn(12, 3, seed=3)]
-    gates, hidden, cell, weight = (x.requires_grad_() for x in numbers)
-    assert torch.autograd.gradcheck(LSTMLoop.apply, (gates, keep, hidden, cell, weight))
-
-
-def test_they_start_out_remembering() -> None:
-    with torch.random.fork_rng():
-        gru, lstm = GRU(GRU.Config(units=2, encoder=PLAIN), VECTOR), LSTM(LSTM.Config(units=2, encoder=PLAIN), VECTOR)
-    assert gru.inputs.bias.tolist() == [0, 0, 1, 1, 0, 0]
-    assert lstm.inputs.bias.tolist() == [0, 0, 0, 0, 1, 1, 0, 0]
-
-
-def test_of_a_list_of_widths_the_last_counts() -> None:
-    assert GRU.Config.model_validate({"units": [32, 16]}).units == 16
+def test_heads_must_share_the_units_evenly() -> None:
+    with pytest.raises(ValueError, match="multiple of twice the heads"):
+        TransformerConfig(units=12, heads=4)
