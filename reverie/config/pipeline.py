@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from reverie.config.agent_checks import check_agent, check_data
 from reverie.config.checks import check_config
@@ -22,7 +23,7 @@ from reverie.config.overrides import phase_config
 from reverie.config.phases import Phase, flatten_phases
 from reverie.config.problems import check_written
 from reverie.config.resolve import resolve_numbers, set_budget
-from reverie.config.schema import RunConfig
+from reverie.config.schema import BackendConfig, EvaluateConfig, RunConfig
 from reverie.config.tree import Tree, get, join_path
 from reverie.config.typed import typed_source
 from reverie.config.validate import load_config, load_part
@@ -125,6 +126,19 @@ def check(prepared: Prepared, stored: Iterable[str] = (), is_new: bool = True) -
     if is_new and reads is not None:
         check_data(config, reads)
     _check_phases(prepared)
+
+
+def check_policy(about: Mapping[str, Any], specs: Specs) -> None:
+    """Refuse a saved policy whose settings are not valid, or whose env cannot be made or is no longer the same."""
+    env = load_part(EnvConfig, about["env"], ("env",))
+    load_part(EvaluateConfig, about["evaluate"], ("evaluate",))
+    load_part(BackendConfig, about["backend"], ("backend",))
+    found = probe_env(env).specs
+    if found.observations != specs.observations or found.action != specs.action:
+        raise ConfigError(
+            f"The env '{env.id}' no longer has the observations and actions that this policy was trained with.",
+            "Use the version of the env's package that trained it; the run's manifest.json names the versions.",
+        )
 
 
 def _check_episodes_end(prepared: Prepared) -> None:

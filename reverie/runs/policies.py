@@ -14,11 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reverie.config.pipeline import check_policy
 from reverie.config.schema import BackendConfig, EvaluateConfig, RunConfig
+from reverie.config.validate import ProblemsError
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError, ReverieError, RunError
+from reverie.core.specs import Specs
 from reverie.core.types import State
-from reverie.envs.config import EnvConfig
 from reverie.policy import Policy, read_bundle
 from reverie.store.run_folder import RunFolder
 from reverie.store.trees import delete_any, read_tree
@@ -169,14 +171,16 @@ def load_policy(run: Path, which: str = "best", backend: Backend | None = None) 
     try:
         bundle = read_bundle(folder)
         about = bundle["about"]
-        EnvConfig.model_validate(about["env"])
         missing = {} if all(key in about for key in ("evaluate", "horizon_steps", "backend")) else _settings_of_run(run)
         about = {**missing, **about, **_counts(about), "seed": int(about["seed"])}
-        EvaluateConfig.model_validate(about["evaluate"])
+        if backend is None:  # else a run that goes on asks, which has checked its own settings
+            check_policy(about, Specs.from_json(bundle["specs"]))
         backend = backend or use_backend(BackendConfig.model_validate(about["backend"]))
         return Policy.from_bundle(bundle, backend), about
     except RunError as error:
         raise RunError(error.message, error.fix or fix) from error
+    except ProblemsError as error:
+        raise RunError(f"The policy in {folder} cannot be used: {error}", fix) from error
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise RunError(f"The policy in {folder} cannot be used: {problem}", fix) from error
