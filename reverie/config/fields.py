@@ -8,6 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -58,6 +59,11 @@ def shape_of(annotation: Any, metadata: tuple[Any, ...] = ()) -> Shape:
 
 def field_shape(field: FieldInfo) -> Shape:
     return shape_of(field.annotation, tuple(field.metadata))
+
+
+@cache
+def _field_shapes(config: type[Config]) -> dict[str, Shape]:
+    return {name: field_shape(field) for name, field in config.model_fields.items()}
 
 
 def networks_of(component: ComponentConfig, path: Path = ()) -> Iterator[tuple[Path, ComponentConfig]]:
@@ -133,9 +139,10 @@ def _fill_config(config: type[Config], value: Tree, defaults: Tree) -> Tree:
     if config is Hook:  # a hook's unset amounts mean "not used": writing them in would only be noise
         return value
     filled: Tree = {}
+    shapes = _field_shapes(config)
     for name, field in config.model_fields.items():
         default = defaults[name] if name in defaults else default_of(field)
         current = value.get(name, default)
         if current is not PydanticUndefined:
-            filled[name] = _fill(field_shape(field), current, default)
+            filled[name] = _fill(shapes[name], current, default)
     return {**filled, **{key: inner for key, inner in value.items() if key not in filled}}

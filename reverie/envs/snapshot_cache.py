@@ -14,6 +14,7 @@ import os
 import platform
 import tempfile
 from dataclasses import asdict, dataclass
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -123,6 +124,7 @@ def _packages() -> list[str]:
     return ["reverie", "gymnasium", *sorted({name for suite in SUITES for name in suite.packages.values()})]
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
