@@ -45,8 +45,8 @@ class LearnedTemperature(nn.Module):
         """Entropy of the policy to aim for. Empty: minus the number of action dimensions, or for discrete actions the
         fraction ``target_share`` of the maximum."""
         target_share: float = Field(0.7, ge=0, le=1)
-        """Target entropy for discrete actions, as a fraction of the maximum. Near 1 it is out of reach for any policy
-        that prefers some actions, and the temperature grows without bound."""
+        """Target entropy for discrete actions, as a fraction of the maximum. Near 1 it hardly
+        lets a policy prefer any action, and the temperature grows without bound."""
 
     def __init__(self, config: Config, specs: Specs) -> None:
         super().__init__()
