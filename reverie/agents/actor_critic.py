@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from reverie.agents.inspection import describe_policy
 from reverie.agents.numpy_actor_critic import NumpyActorCritic, has_numpy_engine
 from reverie.backend import load_module_state, module_state
 from reverie.core.config import ComponentConfig
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Carry, Row, State, observation_keys
+from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Row, State, observation_keys
 from reverie.nets.backend_module import BackendModule
 from reverie.nets.distributions import Distribution
 from reverie.nets.heads import make_action_head, scale_weights
@@ -136,6 +137,17 @@ class ActorCriticAgent:
 
     model: ActorCritic
     optimizer: FlatOptimizer
+
+    @torch.inference_mode()
+    def inspect(
+        self, rows: Batch, clock: Clock, rng: np.random.Generator, *, decode: bool = False, dream_steps: int = 0
+    ) -> Inspection:
+        keys = (*observation_keys(rows), "is_first")
+        repeated = {key: np.concatenate([rows[key], rows[key][:, -1:]], axis=1) for key in keys}
+        policy, values = self.model.evaluate_sequences(self.model.backend.to_tensors(repeated))
+        shape = rows["is_first"].shape
+        described = {key: array.reshape(*shape, *array.shape[1:]) for key, array in describe_policy(policy).items()}
+        return Inspection(described, values[:, :-1].cpu().numpy())
 
     def policy_state(self) -> State:
         return module_state(self.model)

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from reverie.agents.exploration import epsilon_greedy
+from reverie.agents.inspection import inspect_rows
 from reverie.agents.numpy_q_network import DQNEngine, NumpyQNetworks, has_numpy_form
 from reverie.agents.q_network import QNetwork
 from reverie.agents.recurrent_replay import (
@@ -34,7 +35,7 @@ from reverie.core.contracts import Traits
 from reverie.core.reads import Read
 from reverie.core.schedule import Rate, Share, constant
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update
+from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update
 from reverie.functional.transition_batch import TransitionBatch, split
 from reverie.nets.backend_module import place
 from reverie.nets.encoders import AutoNetwork
@@ -134,6 +135,17 @@ class DQN:
         self.online.sample_noise(rng)
         features, carry = encode(self.online.trunk, now, carry, self.backend)
         return self.online.head.values(self.online.head(features)).cpu().numpy(), carry
+
+    def inspect(
+        self, rows: Batch, clock: Clock, rng: np.random.Generator, *, decode: bool = False, dream_steps: int = 0
+    ) -> Inspection:
+        def inspect_row(now: Row, carry: Carry) -> tuple[Row, Array, Carry]:
+            q_values, carry = self.engine.q_values(now, carry, None)
+            epsilon, best = self.config.epsilon.at(clock), q_values.argmax(-1)
+            probs = epsilon / q_values.shape[-1] + (1 - epsilon) * np.eye(q_values.shape[-1])[best]
+            return {"mode": best, "probs": probs, "q_values": q_values}, q_values.max(-1), carry
+
+        return inspect_rows(inspect_row, rows, self.initial_carry(len(rows["is_first"])))
 
     # ---------------------------------------------------------------- learning
 

@@ -108,6 +108,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
         rates = {name: rates[name].at(clock) for name in names}
         norms = reduce(or_, (self.module_norms[name] for name in names))
         result = minimise_jointly(optimizers, self.loss, microbatches, rates, config.max_grad_norm, norms)
+        self.has_critic |= "behaviour" in names
         if "behaviour" in names and self.behaviour_optimizer.steps % config.target_every == 0:
             self.critic.update_target(config.target_rate)
         if "model" not in names:
@@ -281,6 +282,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
             check_stored_latents(state)
         self.load_policy_state(state)
         load_module_state(self.critic, with_current_names(state["critic"]))
+        self.has_critic = True
         load_module_state(self.return_scale, state["return_scale"])
         self.model_optimizer.load_state(state["model_optimizer"])
         self.behaviour_optimizer.load_state(state["behaviour_optimizer"])

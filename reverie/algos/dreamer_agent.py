@@ -37,6 +37,7 @@ class DreamerAgent:
             self.model: RSSMWorldModel = place(model, backend)
             self.actor = place(LatentActor(config.actor, model.features, specs.action), backend)
             self.critic = place(LatentCritic(config.critic, model.features), backend)
+        self.has_critic = True
         self.observer: NumpyObserver | None = None
         self.actor_layers: NumpyChain | None = None
 
@@ -119,5 +120,6 @@ class DreamerAgent:
         return {"model": module_state(self.model), "actor": module_state(self.actor)}
 
     def load_policy_state(self, state: State) -> None:
+        self.has_critic = False  # policies are saved without
         load_module_state(self.model, with_current_names(state["model"]))
         load_module_state(self.actor, state["actor"])

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reverie.agents.latent_actor import LatentCritic
+from reverie.agents.inspection import describe_policy
+from reverie.agents.latent_actor import LatentActor, LatentCritic
 from reverie.algos.dreamer_batch import ImaginationNoise, prepare, transform_rewards
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.backend import Backend
-from reverie.core.types import Array, Batch, Clock, Observed, Row
+from reverie.core.types import Array, Batch, Clock, Inspection, Observed, Row
 from reverie.models.latent import Decision, Latent, Policy, Posterior, Trajectory
 from reverie.models.world_model import RSSMWorldModel
 from reverie.nets.one_hot import to_dense
@@ -28,7 +29,9 @@ class DreamerInspection:
 
     config: DreamerConfig
     model: RSSMWorldModel
+    actor: LatentActor
     critic: LatentCritic
+    has_critic: bool
     backend: Backend
     latent_noise: Callable[..., Tensor]
     sampling_policy: Callable[[Tensor], Policy]
@@ -59,11 +62,37 @@ class DreamerInspection:
         if self.config.reward_transform == "tanh":
             reward = reward.clamp(-_LARGEST_TANH, _LARGEST_TANH).atanh()
         probability = (continuation / self.config.discount).clamp(max=1)
-        found = {"reward": reward, "continuation": probability, "value": self.critic.mean(features)}
+        found = {"reward": reward, "continuation": probability}
+        if self.has_critic:
+            found["value"] = self.critic.mean(features)
         return {key: value.cpu().numpy() for key, value in found.items()}
 
     def decode(self, latents: Row) -> Row:
         return {key: value.cpu().numpy() for key, value in self.model.decode(self._to_latent(latents)).items()}
+
+    @torch.no_grad()
+    def inspect(
+        self, rows: Batch, clock: Clock, rng: np.random.Generator, *, decode: bool = False, dream_steps: int = 0
+    ) -> Inspection:
+        latents = self.observe(rows, rng).latents
+        latent, shape = self._to_latent(latents), rows["is_first"].shape
+        described = describe_policy(self.actor(latent.flatten().features))
+        policy = {key: array.reshape(*shape, *array.shape[1:]) for key, array in described.items()}
+        dream = self._dream(Latent(latent.deter[:, -1], latent.stoch[:, -1]), dream_steps, rng, decode)
+        return Inspection(
+            policy, self.predict(latents).get("value"), latents, self.decode(latents) if decode else {}, dream
+        )
+
+    def _dream(self, start: Latent, steps: int, rng: np.random.Generator, decode: bool) -> Row:
+        """Imagination from N latents with the policy's actions, (N, H, ...)."""
+        if not steps:
+            return {}
+        imagined = self.imagine_trajectory(start, rng, steps=steps)
+        latents = self._to_numpy(self.model.split(torch.as_tensor(imagined.features)[1:].transpose(0, 1)))
+        return {
+            "action": imagined.actions.transpose(0, 1).cpu().numpy(), **self.predict(latents),
+            **{f"latent/{key}": values for key, values in latents.items()}, **(self.decode(latents) if decode else {}),
+        }  # fmt: skip
 
     # ---------------------------------------------------------------- the same in torch
 

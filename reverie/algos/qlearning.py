@@ -19,7 +19,7 @@ from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Rollout
 from reverie.core.schedule import Schedule, Share, constant
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update, observation_keys
+from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update, observation_keys
 from reverie.data.rows import transitions
 
 MAX_STATES = 10_000_000
@@ -88,6 +88,16 @@ class QLearning:
         if mode is Mode.EVALUATE:
             return self.values[states].argmax(-1), carry, {}
         return self.exploration.choose(self.values[states], self.visits[states], clock, rng), carry, {}
+
+    def inspect(
+        self, rows: Batch, clock: Clock, rng: np.random.Generator, *, decode: bool = False, dream_steps: int = 0
+    ) -> Inspection:
+        q_values = self.values[self._states(dict(rows))]
+        policy = {"mode": q_values.argmax(-1), "q_values": q_values}
+        if isinstance(self.exploration, HasProbabilities):
+            policy["probs"] = self.exploration.probabilities(q_values.reshape(-1, q_values.shape[-1]), clock)
+            policy["probs"] = policy["probs"].reshape(q_values.shape)
+        return Inspection(policy, q_values.max(-1))
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         """Learn from the transitions of a rollout (N, T + 1), one moment of all envs after the other."""

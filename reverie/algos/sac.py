@@ -17,6 +17,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from reverie.agents.inspection import describe_policy, inspect_rows
 from reverie.agents.numpy_soft_actor_critic import NumpySoftActorCritic, SACEngine, has_numpy_form
 from reverie.agents.recurrent_replay import (
     SequenceConfig,
@@ -34,7 +35,7 @@ from reverie.core.contracts import Traits
 from reverie.core.reads import Read
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import ObservationSpec, Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update
+from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update
 from reverie.functional.transition_batch import TransitionBatch, split
 from reverie.nets.backend_module import place
 from reverie.nets.images import random_shift
@@ -165,6 +166,18 @@ class SAC:
         policy = self.actor(features)
         actions = policy.mode() if noise is None else policy.sample(self.backend.to_tensor(noise))
         return actions.cpu().numpy(), carry
+
+    def inspect(
+        self, rows: Batch, clock: Clock, rng: np.random.Generator, *, decode: bool = False, dream_steps: int = 0
+    ) -> Inspection:
+        """Without values: saved policies hold no critics."""
+        with torch.inference_mode():
+            return inspect_rows(self._inspect_row, rows, self.initial_carry(len(rows["is_first"])))
+
+    def _inspect_row(self, now: Row, carry: Carry) -> tuple[Row, None, Carry]:
+        features, carry = encode(self.critics.encoder.network, now, carry, self.backend)
+        policy = describe_policy(self.actor(features))
+        return policy | {"mode": policy["mode"].reshape(-1, *self.specs.action.shape)}, None, carry
 
     # ---------------------------------------------------------------- learning
 

@@ -17,6 +17,7 @@ from reverie.core.types import (
     Block,
     Carry,
     Clock,
+    Inspection,
     Mode,
     Observed,
     Row,
@@ -151,6 +152,17 @@ class Decodes(Protocol):
 
     def decode(self, latents: Row) -> Row:
         """Observations (...) in the units of the env."""
+        ...
+
+
+@runtime_checkable
+class Inspectable(Protocol):
+    """An algorithm that shows what it computes for given rows."""
+
+    def inspect(
+        self, rows: Batch, clock: Clock, rng: np.random.Generator, *, decode: bool = False, dream_steps: int = 0
+    ) -> Inspection:
+        """Rows (B, T) begin with an episode and have ``previous_action``. All in numpy; changes nothing."""
         ...
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reverie.core.specs import ActionSpec
 
 ALGORITHM_METHODS = ("initial_carry", "act", "state", "load_state", "policy_state", "load_policy_state")
+WORLD_MODEL_METHODS = ("initial", "observe", "imagine", "predict")
 _FORMER = {
     "algorithm": {
         "hooks": "hooks", "is_on_policy": "on_policy", "uses_memory": "recurrent", "uses_microbatches": "microbatches",
@@ -62,10 +63,21 @@ def check_algorithm(kind: str) -> None:
             f"The algorithm '{kind}' has no method for its hook {' and '.join(unknown)}.",
             f"Add def {unknown[0]}(self, batch, clock, rng), which learns and returns an Update.",
         )
+    _check_world_model(found, kind)
     if strange := set(traits.actions) - set(ACTION_KINDS):
         raise ConfigError(
             f"The traits of the algorithm '{kind}' name unknown kinds of actions: {', '.join(sorted(strange))}.",
             f"The kinds are {', '.join(ACTION_KINDS)}.",
+        )
+
+
+def _check_world_model(found: Any, kind: str) -> None:
+    """Refuse a class that imagines but is no complete world model: nothing would show it."""
+    missing = [name for name in WORLD_MODEL_METHODS if not callable(getattr(found, name, None))]
+    if missing and "imagine" not in missing:
+        raise ConfigError(
+            f"The algorithm '{kind}' has imagine but no {' and no '.join(missing)}, so it is no world model.",
+            f"Add def {missing[0]}(self, ...) as in WorldModel of reverie.core.contracts, or rename imagine.",
         )
 
 

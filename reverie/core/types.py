@@ -119,6 +119,24 @@ class Observed:
     """The model's mean losses on these rows."""
 
 
+@dataclass(frozen=True)
+class Inspection:
+    """What an agent computes for rows (B, T), in numpy. What it does not have is None or empty."""
+
+    policy: Row
+    """The action distribution: ``mode`` (B, T, *shape); ``probs`` (B, T, sum of classes) of discrete actions; ``std``
+    (B, T, A) of continuous ones, before any tanh; ``q_values`` (B, T, actions)."""
+    value: Array | None = None
+    """(B, T)."""
+    latents: Row = field(default_factory=dict)
+    """(B, T, ...) by name."""
+    decoded: Row = field(default_factory=dict)
+    """Observations (B, T, ...) that the latents stand for; only on request."""
+    dream: Row = field(default_factory=dict)
+    """Imagination from the last row with the policy's actions, (B, H, ...): ``action``, predictions, ``latent/<name>``
+    and, on request, decoded observations."""
+
+
 class Sealed:
     """Arrays in a state that will never change again: checkpoints write them once and share them."""
 

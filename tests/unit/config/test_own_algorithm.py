@@ -69,6 +69,7 @@ def test_a_run_is_called_after_what_it_trains(word: str, name: str) -> None:
         ("WrongHooks", ["must be names", "hooks=('update',)"]),
         ("WrongActions", ["unknown kinds of actions: discreet", "The kinds are discrete, continuous"]),
         ("NoMethod", ["no method for its hook update_dreams", "def update_dreams(self, batch, clock, rng)"]),
+        ("HalfAModel", ["has imagine but no initial and no predict", "Add def initial(self, ...) as in WorldModel"]),
         ("never", ["has no config class"]),
     ],
 )

@@ -129,6 +129,12 @@ class NoMethod(Complete):
     Config = OtherAlgorithm.Config
 
 
+class HalfAModel(Complete):
+    traits = Traits()
+    imagine = observe = never
+    Config = OtherAlgorithm.Config
+
+
 class PlainConfig(Complete):
     traits = Traits()
 
