@@ -20,7 +20,8 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Carry, Clock, Mode, Row, State
 from reverie.data.normaliser import Normaliser, NormaliserConfig
-from reverie.store.trees import check_file, delete_any, digest_files, install_folder, read_tree, write_tree
+from reverie.store.files import check_file, delete_any, digest_files, install_folder
+from reverie.store.trees import read_tree, write_tree
 
 if TYPE_CHECKING:
     from reverie.backend import Backend

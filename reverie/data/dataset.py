@@ -20,7 +20,8 @@ from reverie.core.types import Row, Sealed
 from reverie.data.episodes import EpisodeSplitter, concatenate, total_return
 from reverie.data.rows import newest_frame, stack_frames
 from reverie.store import documents
-from reverie.store.trees import SealedStore, write_bytes
+from reverie.store.files import write_bytes
+from reverie.store.trees import SealedStore
 
 FORMAT = 1
 DESCRIPTION = "dataset.json"

@@ -11,8 +11,8 @@ from reverie.log.sinks import JsonlSink
 from reverie.runs.policies import PolicyShelf
 from reverie.runs.resume_command import resume_command
 from reverie.store.checkpoint import Checkpoint, CheckpointFolder
+from reverie.store.files import explain_write_errors
 from reverie.store.run_folder import RunFolder, versions
-from reverie.store.trees import explain_write_errors
 from reverie.training.failures import check_weights
 from reverie.training.session import Session
 

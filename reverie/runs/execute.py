@@ -33,8 +33,9 @@ from reverie.runs.logged_media import LoggedMedia
 from reverie.runs.resume_command import resume_command, twice_the_budget
 from reverie.runs.videos import Videos
 from reverie.store.checkpoint import Checkpoint
+from reverie.store.files import explain_write_errors
 from reverie.store.run_folder import RunFolder
-from reverie.store.trees import explain_write_errors, write_tree
+from reverie.store.trees import write_tree
 from reverie.training.evaluator import EvaluationStopped
 from reverie.training.failures import NotFiniteError
 from reverie.training.interrupt import StopRequest, catch_signals

@@ -24,8 +24,8 @@ from reverie.log.recorder import Recorder
 from reverie.log.video import is_installed, open_video
 from reverie.log.video_frames import Canvas, Caption
 from reverie.runs.logged_media import has_viewers
+from reverie.store.files import write_bytes
 from reverie.store.run_folder import FORESIGHT, FORESIGHT_NUMBERS, RunFolder, write_json
-from reverie.store.trees import write_bytes
 from reverie.training.evaluator import Evaluator
 from reverie.training.session import Session
 

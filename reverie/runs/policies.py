@@ -22,8 +22,9 @@ from reverie.core.errors import ConfigError, ReverieError, RunError
 from reverie.core.specs import Specs
 from reverie.core.types import State
 from reverie.policy import Policy, read_bundle
+from reverie.store.files import delete_any
 from reverie.store.run_folder import RunFolder
-from reverie.store.trees import delete_any, read_tree
+from reverie.store.trees import read_tree
 from reverie.training.session import Session
 
 if TYPE_CHECKING:

@@ -1,9 +1,8 @@
-"""Checkpoints: everything a session remembers, on disk, so that a killed run goes on bit for bit.
+"""Checkpoints: the whole state of a session on disk, so that a killed run continues bit for bit.
 
-``checkpoints/<env steps>-<updates>/`` holds one JSON file per part, a safetensors file where the part has arrays,
-and ``checkpoint.json`` with a hash of each file and of itself, the counters and the sizes of the log files. A
-checkpoint is written into a temporary folder, synced, and renamed: it is whole or not there. Saving changes nothing
-in the session.
+``checkpoints/<env steps>-<updates>/`` contains one JSON file per part, a safetensors file for parts with arrays, and
+``checkpoint.json`` with a hash of each file and of itself, the counters and the sizes of the log files. A checkpoint is
+written into a temporary folder, synced and renamed, so it is complete or absent. Saving does not change the session.
 """
 
 from __future__ import annotations
@@ -22,21 +21,13 @@ from reverie.core.contracts import Stateful
 from reverie.core.errors import RunError
 from reverie.core.types import State
 from reverie.store.documents import LARGEST_STATE
+from reverie.store.files import check_file, digest_bytes, digest_files, install_folder, write_bytes
 from reverie.store.run_folder import read_json, write_json
-from reverie.store.trees import (
-    SealedStore,
-    check_file,
-    digest_bytes,
-    digest_files,
-    install_folder,
-    read_tree,
-    write_bytes,
-    write_tree,
-)
+from reverie.store.trees import SealedStore, read_tree, write_tree
 
 FORMAT = 1
 ADDED_LATER = ("monitor",)
-"""Parts that older checkpoints lack. They start fresh."""
+"""Parts that older checkpoints do not have. They start with their initial state."""
 SUMMARY = "checkpoint.json"
 NAME = re.compile(r"(\d{12,})-(\d{12,})(?:-(\d+))?")
 
@@ -50,15 +41,15 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: Path) -> Checkpoint:
-        """Read what a checkpoint says about itself; RunError if that cannot be relied on."""
+        """Read the summary of a checkpoint. RunError if it is damaged."""
         summary = read_json(path / SUMMARY, limit=LARGEST_STATE)
         if summary.get("format") != FORMAT:
             raise RunError(
-                f"{path} has the checkpoint format {summary.get('format')}, this is {FORMAT}.",
-                "Use the Reverie version that wrote it; the run's manifest.json names it.",
+                f"{path} has checkpoint format {summary.get('format')}; this version reads format {FORMAT}.",
+                "Use the Reverie version in the run's manifest.json, which wrote it.",
             )
         if summary.get("digest") != _digest_summary(summary) or not _is_complete(summary):
-            raise RunError(f"{path / SUMMARY} is damaged: its hash is not the saved one.")
+            raise RunError(f"{path / SUMMARY} is damaged: its content does not match its hash.")
         return cls(path, summary)
 
     @property
@@ -76,7 +67,7 @@ class Checkpoint:
         return self.counters["env_steps"], self.counters["updates"]
 
     def check(self) -> None:
-        """Every file is there with the content that was saved; otherwise RunError says which is not."""
+        """Raise RunError if a file is missing or damaged."""
         for name, digest in self.summary["files"].items():
             if name != Path(name).name:
                 raise RunError(f"{self.path / SUMMARY} names a file outside of its folder: '{name}'.")
@@ -89,13 +80,13 @@ class Checkpoint:
         return read_tree(self.path / part, self._store)
 
     def load_into(self, parts: Mapping[str, Stateful]) -> dict[str, State]:
-        """The states of all ``parts``; they must be the ones that were saved, but for those that came later."""
+        """The states of all ``parts``, which must be those of the checkpoint, except ``ADDED_LATER``."""
         saved = set(self.summary["parts"])
-        missing = sorted((set(parts) ^ saved) - (set(ADDED_LATER) - saved))
-        if missing:
+        unmatched = sorted((set(parts) ^ saved) - (set(ADDED_LATER) - saved))
+        if unmatched:
             raise RunError(
-                f"{self.path} does not fit this run: {', '.join(missing)} is only in one of them.",
-                "Resume it with the config it was made with.",
+                f"{self.path} does not fit this run: only one of the two has the parts {', '.join(unmatched)}.",
+                "Resume the run with the config that it was started with.",
             )
         return {name: self.read(name) for name in parts if name in saved}
 
@@ -112,17 +103,17 @@ class CheckpointFolder:
         self.store = SealedStore(self.path / "sealed")
 
     def save(self, parts: Mapping[str, Stateful], about: dict[str, Any]) -> Checkpoint:
-        """Write a new checkpoint; on failure the ones before stay as they are."""
+        """Write a new checkpoint. If that fails, earlier ones are unchanged."""
         self.path.mkdir(exist_ok=True)
         return self._save({name: part.state() for name, part in parts.items()}, about)
 
     def paths(self) -> list[Path]:
-        """The folders of all checkpoints, sound or not, oldest first."""
+        """The folders of all checkpoints, damaged ones included, oldest first."""
         found = [path for path in self.path.glob("*") if NAME.fullmatch(path.name)]
         return sorted(found, key=lambda path: position(path.name))
 
     def all(self) -> list[Checkpoint]:
-        """Every checkpoint whose summary can be relied on, oldest first."""
+        """All checkpoints with an intact summary, oldest first."""
         found = []
         for path in self.paths():
             with contextlib.suppress(RunError):
@@ -130,15 +121,15 @@ class CheckpointFolder:
         return found
 
     def find(self, name: str) -> Checkpoint:
-        """A checkpoint by its name or its env steps; the latest of several at the same env steps."""
+        """A checkpoint by its name or its env steps. The newest, if several have the same env steps."""
         for path in reversed(self.paths()):
             if name in (path.name, _env_steps(path)):
                 return Checkpoint.open(path)
         steps = ", ".join(dict.fromkeys(map(_env_steps, self.paths()))) or "none"
-        raise RunError(f"There is no checkpoint '{name}'.", f"Checkpoints lie at these env steps: {steps}.")
+        raise RunError(f"There is no checkpoint '{name}'.", f"There are checkpoints at these env steps: {steps}.")
 
     def newest_sound(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole, and what is wrong with the newer ones."""
+        """The newest undamaged checkpoint, and the errors of the newer ones."""
         complaints: list[str] = []
         for path in reversed(self.paths()):
             try:
@@ -154,12 +145,12 @@ class CheckpointFolder:
         return paths[paths.index(checkpoint.path) + 1 :] if checkpoint.path in paths else []
 
     def drop_newer(self, checkpoint: Checkpoint) -> None:
-        """Delete what came after: the run goes on from here, and a later resume must not jump ahead."""
+        """Delete the newer checkpoints when the run continues from this one: a later resume must not use them."""
         for path in reversed(self.newer_than(checkpoint)):
             _delete_folder(path)
 
     def tidy(self, keep: set[str]) -> None:
-        """Delete all checkpoints but those named, and the sealed arrays that none of them uses."""
+        """Delete all checkpoints except these, and the sealed arrays that no remaining one uses."""
         for path in self.paths():
             if path.name not in keep:
                 _delete_folder(path)
@@ -185,7 +176,7 @@ class CheckpointFolder:
         return Checkpoint(path, summary)
 
     def _free_path(self, counters: State) -> Path:
-        """Two saves may fall on the same counts, before and after an evaluation: the later one sorts behind."""
+        """Two saves may have equal counts, before and after an evaluation: the later one gets a number."""
         stem = f"{counters['env_steps']:012d}-{counters['updates']:012d}"
         number = 0
         while (path := self.path / (f"{stem}-{number}" if number else stem)).exists():
@@ -194,7 +185,7 @@ class CheckpointFolder:
 
 
 def position(name: str) -> list[int]:
-    """Env steps, updates and number of a checkpoint: they sort checkpoints in the order in which they were made."""
+    """Env steps, updates and number of a checkpoint, a sort key in order of creation."""
     match = NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"'{name}' is not the name of a checkpoint")
@@ -202,7 +193,7 @@ def position(name: str) -> list[int]:
 
 
 def _delete_folder(path: Path) -> None:
-    """Rename first: a crash in the middle must not leave half a checkpoint under its name."""
+    """Rename, then delete: a crash in between must not leave half a checkpoint under its name."""
     doomed = path.with_name(f".{path.name}.new")
     os.rename(path, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
@@ -213,7 +204,7 @@ def _env_steps(path: Path) -> str:
 
 
 def _is_complete(summary: dict[str, Any]) -> bool:
-    """Whether everything is there that is relied on, in its form; strangers may write a hash that fits anything."""
+    """Whether a summary has all fields with the right types. The hash proves nothing: anyone can compute it."""
     numbers = [*_values(summary, "counters"), *_values(summary, "logs")]
     names = [*_values(summary, "files"), *_items(summary, "parts"), *_items(summary, "sealed")]
     is_plain = all(type(n) is int and n >= 0 for n in numbers) and all(isinstance(n, str) for n in names)
@@ -233,5 +224,5 @@ def _items(summary: dict[str, Any], key: str) -> list[Any]:
 
 
 def _digest_summary(summary: dict[str, Any]) -> str:
-    told = {key: value for key, value in summary.items() if key != "digest"}
-    return digest_bytes(json.dumps(told, sort_keys=True).encode())
+    content = {key: value for key, value in summary.items() if key != "digest"}
+    return digest_bytes(json.dumps(content, sort_keys=True).encode())

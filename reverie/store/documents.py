@@ -1,7 +1,7 @@
-"""Careful reading of files that anyone may have written: regular files only, bounded, no links, nothing too deep.
+"""Safe reading of files that a stranger may have written: regular files only, no links, limited size and nesting.
 
-What cannot be used raises :class:`Unreadable`, a ValueError whose text follows "... cannot be read: ". A file that is
-missing or forbidden stays an OSError.
+A file with unsafe or invalid content raises :class:`Unreadable`, a ValueError whose text continues "... cannot be read:
+". A missing or forbidden file raises OSError.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import Any
 
 LARGEST_DOCUMENT = 4 << 20
-"""Bytes of a JSON or YAML document; a config has a few thousand."""
+"""Maximum bytes of a JSON or YAML document. A config has a few thousand."""
 LARGEST_STATE = 256 << 20
-"""Bytes of the JSON of a checkpoint's part; arrays lie in files of their own."""
+"""Maximum bytes of the JSON of a checkpoint's part. Arrays are in separate files."""
 LONGEST_LINE = 4 << 20
-"""Bytes of a JSONL line; ten thousand metrics need a tenth of it."""
+"""Maximum bytes of a JSONL line. Ten thousand metrics need a tenth of it."""
 DEEPEST = 100
-"""Levels of lists and mappings inside each other."""
+"""Maximum nesting of lists and mappings."""
 LONGEST_NUMBER = 100
-"""Digits of a whole number: the state of a random generator has 39, and a float can hold 308."""
+"""Maximum digits of an integer. The state of a random generator has 39."""
 
 
 class Unreadable(ValueError):
-    """A file that is not looked into, and why."""
+    """Why a file cannot be read."""
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; a name that no file can have is none."""
+    """Whether this is a file. False for names that are too long for the system."""
     try:
         return path.is_file()
     except OSError:
@@ -40,13 +40,13 @@ def is_file(path: Path) -> bool:
 
 
 def open_file(path: Path, follow_links: bool = False) -> BufferedReader:
-    """A regular file, opened. A link could lead to a private file, and reading a pipe would never end."""
+    """Open a regular file. A link could lead to a private file, and reading a pipe could block for ever."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise Unreadable("it is a link to another place, which is not followed") from error
+            raise Unreadable("it is a link, and links are not followed") from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -64,21 +64,19 @@ def read_bytes(path: Path, limit: int = LARGEST_DOCUMENT, follow_links: bool = F
 
 
 def read_text(path: Path, limit: int = LARGEST_DOCUMENT, follow_links: bool = False) -> str:
-    """The content of a text file."""
     try:
         return read_bytes(path, limit, follow_links).decode()
     except UnicodeDecodeError as error:
-        place = f"byte {error.start + 1} is {error.object[error.start]:#04x}"
-        raise Unreadable(f"it is not text in UTF-8, but perhaps a binary file ({place})") from error
+        detail = f"byte {error.start + 1} is {error.object[error.start]:#04x}"
+        raise Unreadable(f"it is not UTF-8 text, perhaps a binary file ({detail})") from error
 
 
 def read_json(path: Path, limit: int = LARGEST_DOCUMENT) -> Any:
-    """What a JSON file holds."""
     return parse_json(read_bytes(path, limit))
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """What the lines of a JSONL file hold; a last line that a crash cut short is left out."""
+    """The values in a JSONL file. Skips a last line that a crash left incomplete."""
     with open_file(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
             if not line.endswith(b"\n"):
@@ -93,13 +91,13 @@ def read_lines(path: Path) -> Iterator[Any]:
 
 
 def parse_json(data: bytes) -> Any:
-    """What a JSON text holds; numbers and depths that no file of ours has are refused."""
+    """The value of a JSON text. Refuses numbers and nesting beyond the limits."""
     try:
         value = _DECODER.decode(data.decode())
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
     except UnicodeDecodeError as error:
-        raise Unreadable("it is not text in UTF-8") from error
+        raise Unreadable("it is not UTF-8 text") from error
     if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deeper(value, DEEPEST):
         raise Unreadable("it is nested too deeply")
     return value
@@ -107,7 +105,7 @@ def parse_json(data: bytes) -> Any:
 
 def _parse_int(text: str) -> int:
     if len(text) > LONGEST_NUMBER:
-        raise Unreadable(f"it holds a number of {len(text):,} digits")
+        raise Unreadable(f"it contains a number with {len(text):,} digits")
     return int(text)
 
 
@@ -115,7 +113,7 @@ _DECODER = json.JSONDecoder(parse_int=_parse_int)
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and mappings are nested deeper than this, found out without nesting calls."""
+    """Whether lists and mappings are nested deeper than this. Without recursion, which could overflow the stack."""
     level = [value]
     for _ in range(levels + 1):
         containers = [node for node in level if isinstance(node, dict | list)]

@@ -1,4 +1,4 @@
-"""One process per run: a lock that the system releases when its holder dies, however it dies."""
+"""A lock that lets one process at a time train a run. The system releases it when the process dies."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from reverie.core.errors import RunError
 
 @contextmanager
 def lock_run(run: Path) -> Iterator[None]:
-    """Hold the run for this block; RunError if another process has it or the folder cannot be written."""
+    """Lock the run for this block. RunError if another process holds it or the folder is not writable."""
     path = run / "lock"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise RunError(f"Cannot write into '{run}': {error.strerror}.", "Mend the folder's permissions.") from error
+        raise RunError(f"Cannot write into '{run}': {error.strerror}.", "Correct the folder's permissions.") from error
     try:
         _flock(descriptor, fcntl.LOCK_EX, run)
-        with suppress(OSError):  # on a full disk the lock holds as well, only without a name
+        with suppress(OSError):  # on a full disk the lock works too, only without the pid of its holder
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
         yield
@@ -31,11 +31,11 @@ def lock_run(run: Path) -> Iterator[None]:
 
 @contextmanager
 def share_run(run: Path) -> Iterator[None]:
-    """Look at the run for this block while nobody trains it; others may look as well. Writes nothing."""
+    """Keep others from training the run during this block, which only reads it. Readers do not exclude each other."""
     path = run / "lock"
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except OSError:  # it was never trained here, or may not be looked at this way
+    except OSError:  # never trained on this machine, or no permission
         yield
         return
     try:
@@ -53,17 +53,18 @@ def _flock(descriptor: int, kind: int, run: Path) -> None:
 
 
 def _held(run: Path, holder: str) -> RunError:
-    """Who holds the run; it is not known for a moment after the lock is taken, nor if somebody only looks at it."""
+    """The error for a locked run. The pid is unknown just after locking, and outdated if the holder only reads."""
     if not holder:
-        return RunError(f"The run '{run.name}' is being trained by another process.", "Wait for it.")
+        return RunError(f"The run '{run.name}' is being trained by another process.", "Wait until it has finished.")
     if not _is_running(holder):
-        return RunError(f"The run '{run.name}' is in use by another process, such as reverie verify.", "Wait for it.")
+        message = f"The run '{run.name}' is in use by another process, such as reverie verify."
+        return RunError(message, "Wait until it has finished.")
     message = f"The run '{run.name}' is being trained by another process (pid {holder})."
-    return RunError(message, f"Wait for it, or stop it with: kill {holder}")
+    return RunError(message, f"Wait until it has finished, or stop it with: kill {holder}")
 
 
 def _is_running(pid: str) -> bool:
-    """Whether there is such a process; on a disk that machines share it may run on another one."""
+    """Whether this machine has such a process. On a shared disk, the holder may run on another machine."""
     try:
         os.kill(int(pid), 0)
     except (ProcessLookupError, ValueError, OverflowError):

@@ -1,7 +1,8 @@
-"""Run folders: where a run lives on disk, what it says about itself, and how people name it.
+"""Run folders: creating, describing and finding runs on disk.
 
-``runs/<env>-<variant>-s<seed>-<n>/`` holds config.yaml (rebuilds the run), manifest.json (who, where, with what),
-metrics.jsonl, scores.jsonl, machine.jsonl, run.log, status.json and the policies. config.hmac says who made it.
+``runs/<env>-<variant>-s<seed>-<n>/`` contains config.yaml (rebuilds the run), manifest.json (command, versions,
+machine), metrics.jsonl, scores.jsonl, machine.jsonl, run.log, status.json and the policies. config.hmac signs the
+config.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from typing import Any
 from reverie.core.errors import RunError, nearest
 from reverie.machine import processor
 from reverie.store import documents
+from reverie.store.files import write_bytes
 from reverie.store.repository import CodeVersion
 from reverie.store.signature import sign_config
-from reverie.store.trees import write_bytes
 
 DEFAULT_RUNS_DIR = Path("runs")
 FORESIGHT, FORESIGHT_NUMBERS = "foresight", "foresight.json"
-"""Where the looks of world models lie in a run, and the file with the numbers of each."""
+"""Folder of foresight results in a run, and the file with the numbers of each result."""
 LONGEST_NAME = 150
-"""Characters of the spec that a run is named after; systems allow 255 in all."""
+"""Characters of the spec that are used in the run's name. File systems allow 255 in total."""
 PACKAGES = ("reverie", "torch", "numpy", "gymnasium", "safetensors", "pydantic")
 
 
@@ -48,7 +49,7 @@ STATUS: dict[str, Callable[[Any], bool]] = {
     "state": lambda value: isinstance(value, str),
     "env_steps": _is_count, "updates": _is_count, "best_score": _is_score, "final_score": _is_score,
 }  # fmt: skip
-"""What status.json may hold; whoever reads it counts and prints it."""
+"""Checks for the values of status.json, which readers compute with and print."""
 
 
 class RunFolder:
@@ -63,13 +64,13 @@ class RunFolder:
 
     @property
     def env(self) -> str:
-        """What the run trains on, as in its ``<env>:<variant>``."""
+        """The env in the run's ``<env>:<variant>``."""
         return str(self.manifest().get("spec", "")).rpartition(":")[0]
 
     @property
     def words(self) -> str:
-        """How the run is named in a command that is typed where this process runs."""
-        path = self.path if self.name else self.path.resolve()  # "." has no name of its own
+        """Command line arguments that name the run in the current folder."""
+        path = self.path if self.name else self.path.resolve()  # the name of "." is empty
         return shlex.quote(path.name) + runs_dir_option(path.parent)
 
     @property
@@ -78,30 +79,30 @@ class RunFolder:
 
     def manifest(self) -> dict[str, Any]:
         path = self.path / "manifest.json"
-        told = read_json(path)
+        manifest = read_json(path)
         for key in ("versions", "machine", "git"):
-            if not isinstance(told.get(key, {}), dict):
+            if not isinstance(manifest.get(key, {}), dict):
                 raise RunError(f"{path} is damaged: {key} is not a mapping.")
-        return told
+        return manifest
 
     def status(self) -> dict[str, Any]:
-        """How far the run is: state, env_steps, best_score, final_score."""
+        """Progress of the run: state, env_steps, updates, best_score, final_score."""
         path = self.path / "status.json"
-        fix = f"Delete it; then it is written again by: reverie resume {self.words}"
-        told = {"state": "created", **read_json(path, fix)} if path.exists() else {"state": "created"}
-        for key, fits in STATUS.items():
-            if key in told and not fits(told[key]):
-                raise RunError(f"{path} is damaged: {key} cannot be {str(told[key])[:50]!r}.", fix)
-        return told
+        fix = f"Delete it and write it again with: reverie resume {self.words}"
+        status = {"state": "created", **read_json(path, fix)} if path.exists() else {"state": "created"}
+        for key, is_valid in STATUS.items():
+            if key in status and not is_valid(status[key]):
+                raise RunError(f"{path} is damaged: {key} cannot be {str(status[key])[:50]!r}.", fix)
+        return status
 
     def write_status(self, **values: Any) -> None:
         write_json(self.path / "status.json", {**self.status(), **values})
 
 
 def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: list[str], name: str = "") -> RunFolder:
-    """A new folder with its config and manifest, called after ``name`` or else after ``spec``."""
-    shown = (name or spec).removeprefix("__main__.")
-    path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', shown)[:LONGEST_NAME]}-s{seed}")
+    """Create a run folder with its config and manifest, named after ``name`` or ``spec``."""
+    title = (name or spec).removeprefix("__main__.")
+    path = _claim_name(runs_dir, f"{re.sub(r'[^A-Za-z0-9._]+', '-', title)[:LONGEST_NAME]}-s{seed}")
     code = CodeVersion.of(Path.cwd())
     manifest = {
         "spec": spec, "seed": seed, "command": command, "created": time.time(),
@@ -110,7 +111,7 @@ def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: 
     with removed_if_unwritable(path):
         (path / "config.yaml").write_text(config_yaml, encoding="utf-8")
         sign_config(path, config_yaml)
-        if code.diff:  # the commit alone would not tell what was trained
+        if code.diff:  # without it, the commit would not identify the code
             (path / "uncommitted.diff").write_text(code.diff, encoding="utf-8")
         write_json(path / "manifest.json", manifest)
     return RunFolder(path)
@@ -118,7 +119,7 @@ def create_run(runs_dir: Path, spec: str, seed: int, config_yaml: str, command: 
 
 @contextmanager
 def removed_if_unwritable(path: Path) -> Iterator[None]:
-    """For filling a new folder: if the disk fails, it goes, as nothing could be resumed from half of it."""
+    """Delete a new folder if filling it in this block fails: an incomplete run cannot be resumed."""
     try:
         yield
     except OSError as error:
@@ -127,13 +128,13 @@ def removed_if_unwritable(path: Path) -> Iterator[None]:
 
 
 def remove_unstarted(folder: RunFolder) -> None:
-    """Delete a new run whose config turned out wrong while its parts were made; one that has started stays."""
+    """Delete a run whose components could not be built. Does nothing once the run has started."""
     if folder.status()["state"] == "created":
         shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def find_run(name: str, runs_dir: Path | None = None) -> Path:
-    """The folder of a run: a path, its name, a unique beginning of it, ``@last``, ``@best`` or ``@best:<env>``."""
+    """The folder of a run, named by its path, its name, a unique prefix, ``@last``, ``@best`` or ``@best:<env>``."""
     runs_dir = runs_dir or DEFAULT_RUNS_DIR
     if documents.is_file(Path(name) / "config.yaml"):
         return Path(name)
@@ -142,7 +143,7 @@ def find_run(name: str, runs_dir: Path | None = None) -> Path:
         fix = f"Start one: reverie train CartPole-v1:ppo{runs_dir_option(runs_dir)}"
         raise RunError(f"There are no runs in '{runs_dir}'.", fix)
     if name == "@last":
-        return _highest(runs, lambda run: run.manifest().get("created"), "No manifest.json of a run can be read.").path
+        return _highest(runs, lambda run: run.manifest().get("created"), "No run has a readable manifest.json.").path
     if name == "@best" or name.startswith("@best:"):
         return _find_best(runs, name.removeprefix("@best").removeprefix(":")).path
     matches = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
@@ -150,12 +151,12 @@ def find_run(name: str, runs_dir: Path | None = None) -> Path:
         return matches[0].path
     if matches:
         names = ", ".join(run.name for run in matches[:8])
-        raise RunError(f"'{name}' could be several runs: {names}.", "Type a few more letters.")
+        raise RunError(f"'{name}' matches several runs: {names}.", "Type more letters of the name.")
     raise RunError(f"There is no run '{name}' in '{runs_dir}'.", nearest(name, [run.name for run in runs]))
 
 
 def _find_best(runs: list[RunFolder], env: str) -> RunFolder:
-    """The run with the best evaluation, of those on an env: returns of different envs cannot be compared."""
+    """The run with the highest evaluation on an env. Returns on different envs cannot be compared."""
     by_env: dict[str, list[RunFolder]] = {}
     for run in runs:
         with suppress(RunError):
@@ -165,15 +166,15 @@ def _find_best(runs: list[RunFolder], env: str) -> RunFolder:
         raise RunError(f"No run on '{env}' has been evaluated.", nearest(env, by_env))
     if not env and len(by_env) > 1:
         fix = f"Write {' or '.join(f'@best:{name}' for name in sorted(by_env)[:8])}."
-        raise RunError("@best cannot compare runs on several environments: their returns mean different things.", fix)
-    missing = "No run has been evaluated yet, so there is no best one."
+        raise RunError("@best is ambiguous: returns on several environments cannot be compared.", fix)
+    missing = "No run has been evaluated yet."
     return _highest(by_env.get(env) or runs, lambda run: run.status().get("best_score"), missing)
 
 
 def runs_dir_option(runs_dir: Path) -> str:
-    """What a command needs to find runs in this folder: nothing, or `` --runs-dir <folder>``."""
-    is_usual = runs_dir.resolve() == DEFAULT_RUNS_DIR.resolve()
-    return "" if is_usual else f" --runs-dir {shlex.quote(str(runs_dir))}"
+    """The option that a command needs to find runs in this folder: `` --runs-dir <folder>``, or empty."""
+    is_default = runs_dir.resolve() == DEFAULT_RUNS_DIR.resolve()
+    return "" if is_default else f" --runs-dir {shlex.quote(str(runs_dir))}"
 
 
 def list_runs(runs_dir: Path) -> list[RunFolder]:
@@ -182,7 +183,7 @@ def list_runs(runs_dir: Path) -> list[RunFolder]:
 
 
 def read_json(path: Path, fix: str = "", limit: int = documents.LARGEST_DOCUMENT) -> dict[str, Any]:
-    """The mapping in a JSON file; ``fix`` is what to do if it cannot be read."""
+    """The mapping in a JSON file. ``fix`` is the advice of the error if it cannot be read."""
     try:
         value = documents.read_json(path, limit)
     except (OSError, ValueError) as error:
@@ -205,25 +206,25 @@ def write_text(path: Path, text: str) -> None:
 
 
 def refuse_links(run: Path) -> None:
-    """A stranger's run could make us write into a file of yours through a link; runs have no need of any."""
+    """Raise RunError for links in a run: a stranger's run could overwrite your files through them."""
     for folder, folders, files in os.walk(run, followlinks=False):
         for entry in (Path(folder, name) for name in (*folders, *files)):
             if entry.is_symlink():
                 raise RunError(
-                    f"'{entry}' is a link to another place, which the run would write to.",
-                    "Remove it; or, if you put it there, add --trust.",
+                    f"'{entry}' is a link, and the run would write to its target.",
+                    "Remove the link. If you created it, add --trust.",
                 )
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of what decides the bits of a result."""
+    """Versions of the packages that determine the exact results."""
     packages = {name: metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **packages, "blas": processor.blas_kernels()}
 
 
 def machine() -> dict[str, Any]:
-    """What kind of machine this is."""
+    """System, processor and number of cores."""
     return {
         "system": platform.platform(), "processor": processor.facts().get("model name") or platform.processor(),
         "cores": os.cpu_count(),
@@ -232,7 +233,7 @@ def machine() -> dict[str, Any]:
 
 
 def _claim_name(runs_dir: Path, stem: str) -> Path:
-    """The first free ``stem-n``; making the folder is what claims it, so parallel runs never share one."""
+    """Create the first free folder ``stem-n``. Creating it claims the name, so parallel runs never share a folder."""
     number = 1
     try:
         runs_dir.mkdir(parents=True, exist_ok=True)
@@ -252,12 +253,12 @@ def _cannot_write(runs_dir: Path, error: OSError) -> RunError:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it can be compared: a score may be NaN, or missing."""
+    """Whether a value is a number and not NaN."""
     return isinstance(value, int | float) and value == value
 
 
 def _highest(runs: list[RunFolder], read: Callable[[RunFolder], Any], missing: str) -> RunFolder:
-    """The run with the highest number; a damaged run must not stand in the way of the others."""
+    """The run with the highest number. Skips damaged runs."""
     found: list[tuple[float, RunFolder]] = []
     for run in runs:
         with suppress(RunError):

@@ -21,7 +21,7 @@ _KEY_BYTES = 32
 
 
 def sign_config(run: Path, *configs: str) -> None:
-    """Say of configs (as YAML) that they are the user's own. Where no key can be kept, nothing is said."""
+    """Sign configs (as YAML). Does nothing if the key cannot be stored."""
     key = _load_key()
     if key is not None:
         with open(run / FILE, "a", encoding="ascii") as file:
@@ -29,22 +29,22 @@ def sign_config(run: Path, *configs: str) -> None:
 
 
 def signed_configs(run: Path) -> dict[str, bytes]:
-    """The content of config.yaml, and of those that resumes have replaced, as far as they are signed."""
+    """The signed ones of config.yaml and the configs that resumes replaced, by file name."""
     try:
-        known = documents.read_bytes(run / FILE).split()
+        signatures = documents.read_bytes(run / FILE).split()
     except (OSError, ValueError):
         return {}
-    key = _load_key() if known else None
+    key = _load_key() if signatures else None
     if key is None:
         return {}
-    found = {}
+    signed = {}
     for path in (run / "config.yaml", *sorted(run.glob("config-before-resume-*.yaml"))):
         with suppress(OSError, ValueError):
             data = documents.read_bytes(path)
             digest = _digest(key, data).encode()
-            if any(hmac.compare_digest(digest, line) for line in known):
-                found[path.name] = data
-    return found
+            if any(hmac.compare_digest(digest, line) for line in signatures):
+                signed[path.name] = data
+    return signed
 
 
 def _digest(key: bytes, data: bytes) -> str:
@@ -52,11 +52,11 @@ def _digest(key: bytes, data: bytes) -> str:
 
 
 def _load_key() -> bytes | None:
-    """The user's key, made when it is first needed; None where it cannot be kept."""
+    """The user's key, created at first use. None if it cannot be stored."""
     try:
         path = _key_path()
         return _read_key(path) or _make_key(path)
-    except (OSError, RuntimeError):  # no home, or one that cannot be written to
+    except (OSError, RuntimeError):  # no home folder, or it is not writable
         return None
 
 
@@ -66,21 +66,21 @@ def _key_path() -> Path:
 
 
 def _read_key(path: Path) -> bytes | None:
-    """The key in a file; one that others may have read or written counts as none."""
+    """The key in a file. None if it is missing, invalid, or accessible to other users."""
     try:
         with documents.open_file(path, follow_links=True) as file:
-            about = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())
             key = file.read(_KEY_BYTES + 1)
     except (FileNotFoundError, documents.Unreadable):
         return None
-    if about.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise PermissionError(f"{path} belongs to another user")
-    is_private = not stat.S_IMODE(about.st_mode) & 0o077
+    is_private = not stat.S_IMODE(status.st_mode) & 0o077
     return key if is_private and len(key) == _KEY_BYTES else None
 
 
 def _make_key(path: Path) -> bytes | None:
-    """A new key in place of none or a spoilt one; of processes that make one at once, all take the first one's."""
+    """Create a key, replacing an invalid one. Processes that do so at the same time all use the first key."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".key-{secrets.token_hex(8)}.new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

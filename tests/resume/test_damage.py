@@ -199,7 +199,7 @@ def spoiling(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]) -> 
 
 def test_a_run_folder_that_is_deleted_in_mid_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoiling(monkeypatch, shutil.rmtree)
-    with pytest.raises(RunError, match="is gone"):
+    with pytest.raises(RunError, match="no longer exists"):
         train(PPO, tmp_path, steps=600)
 
 

@@ -88,5 +88,5 @@ def test_references_in_a_run_file_are_not_followed(toy_tree: Make, toy: Path) ->
 
 def test_a_binary_file_is_called_one(toy: Path) -> None:
     (toy / "config.yaml").write_bytes(b"\x80\x04\x95")
-    with pytest.raises(ConfigError, match=r"config\.yaml': it is not text in UTF-8, but perhaps a binary file"):
+    with pytest.raises(ConfigError, match=r"config\.yaml': it is not UTF-8 text, perhaps a binary file"):
         read_config(toy / "config.yaml")

@@ -183,7 +183,7 @@ def test_an_algorithm_file_may_build_on_another(toy: Path) -> None:
 
 def test_a_binary_preset_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_bytes(b"seed: 1\n\xff\xfe")
-    with pytest.raises(ConfigError, match=r"mine\.yaml': it is not text in UTF-8, but perhaps a binary file \(byte 9"):
+    with pytest.raises(ConfigError, match=r"mine\.yaml': it is not UTF-8 text, perhaps a binary file \(byte 9"):
         presets.find_presets(str(tmp_path / "mine.yaml"))
     with pytest.raises(ConfigError, match="No such file"):
         presets.find_presets(str(tmp_path / "absent.yaml"))

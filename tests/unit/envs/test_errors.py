@@ -77,8 +77,9 @@ def test_an_exception_comes_with_the_envs_own_lines_and_no_others() -> None:
 
 @pytest.mark.parametrize("name", ["OldStep", "FailingStep"])
 def test_the_trial_that_times_an_env_tells_it_too(name: str) -> None:
+    config = EnvConfig(id=f"broken_envs.{name}")
     with pytest.raises(EnvError) as caught:
-        STEP_SECONDS(EnvConfig(id=f"broken_envs.{name}"))
+        STEP_SECONDS(config, make.make_env(config))
     assert caught.value.message.startswith(MISTAKES[name])
 
 

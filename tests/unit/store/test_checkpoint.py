@@ -125,7 +125,7 @@ def test_sealed_arrays_are_checked(damage: str, folder: CheckpointFolder) -> Non
 
 def test_only_the_parts_that_were_saved_can_be_loaded(folder: CheckpointFolder) -> None:
     checkpoint = save(folder, 1, part={})
-    with pytest.raises(RunError, match="other is only in one of them"):
+    with pytest.raises(RunError, match="only one of the two has the parts other"):
         checkpoint.load_into({"counters": Counters(), "part": Part(), "other": Part()})
 
 

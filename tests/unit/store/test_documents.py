@@ -44,9 +44,9 @@ def test_size_is_bounded(tmp_path: Path) -> None:
 
 def test_binary_files_are_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"seed: \x80\x04")
-    with pytest.raises(Unreadable, match=r"not text in UTF-8, but perhaps a binary file \(byte 7 is 0x80\)"):
+    with pytest.raises(Unreadable, match=r"not UTF-8 text, perhaps a binary file \(byte 7 is 0x80\)"):
         read_text(tmp_path / "a.yaml")
-    with pytest.raises(Unreadable, match="not text in UTF-8"):
+    with pytest.raises(Unreadable, match="not UTF-8 text"):
         parse_json(b"\x80")
 
 
@@ -56,7 +56,7 @@ def test_binary_files_are_named_as_such(tmp_path: Path) -> None:
         (b"[" * 100_000, "nested too deeply"),
         (b"[" * (DEEPEST + 1) + b"]" * (DEEPEST + 1), "nested too deeply"),
         (b'{"a":' * (DEEPEST + 1) + b"1" + b"}" * (DEEPEST + 1), "nested too deeply"),
-        (b"9" * 5000, "a number of 5,000 digits"),
+        (b"9" * 5000, "a number with 5,000 digits"),
         (b"{", "Expecting"),
     ],
 )

@@ -99,7 +99,7 @@ def test_best_never_compares_returns_of_different_envs(tmp_path: Path) -> None:
     make_run(tmp_path, "Pendulum-v1:sac", seed=2, best_score=-300.0)
     make_run(tmp_path, "Pendulum-v1:ppo", seed=3, best_score=-150.0)
     make_run(tmp_path, "Acrobot-v1:ppo", seed=4)
-    with pytest.raises(RunError, match="several environments") as caught:
+    with pytest.raises(RunError, match="@best is ambiguous") as caught:
         find_run("@best", tmp_path)
     assert caught.value.fix == "Write @best:CartPole-v1 or @best:Pendulum-v1."
     assert find_run("@best:Pendulum-v1", tmp_path).name == "Pendulum-v1-ppo-s3-1"
@@ -135,7 +135,7 @@ def test_a_damaged_run_does_not_stand_in_the_way(tmp_path: Path, text: str) -> N
         (damaged.path / name).write_text(text)
     assert find_run("@last", tmp_path) == find_run("@best", tmp_path) == sound.path
     (sound.path / "manifest.json").write_text(text)
-    with pytest.raises(RunError, match=r"No manifest\.json") as caught:
+    with pytest.raises(RunError, match=r"readable manifest\.json") as caught:
         find_run("@last", tmp_path)
     assert damaged.name in caught.value.fix
 

@@ -16,8 +16,10 @@ import torch
 
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed
+from reverie.store import files
 from reverie.store import trees as storage
-from reverie.store.trees import SealedStore, explain_write_errors, read_tree, write_tree
+from reverie.store.files import explain_write_errors
+from reverie.store.trees import SealedStore, read_tree, write_tree
 from tests.sessions import assert_same_state
 
 GRID = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -68,8 +70,8 @@ def test_writing_and_hashing_big_arrays_takes_little_memory(tmp_path: Path) -> N
     big = np.ones(30_000_000, np.uint8)
     tracemalloc.start()
     write_tree(tmp_path / "tree", {"big": big})
-    digests = storage.digest_files(tmp_path)
-    storage.check_file(tmp_path / "tree.safetensors", digests["tree.safetensors"])
+    digests = files.digest_files(tmp_path)
+    files.check_file(tmp_path / "tree.safetensors", digests["tree.safetensors"])
     assert tracemalloc.get_traced_memory()[1] < 3_000_000
     tracemalloc.stop()
 
@@ -153,7 +155,7 @@ def test_write_errors_inside_of_the_run_are_explained(tmp_path: Path, number: in
 
 def test_a_run_folder_that_is_gone_is_explained(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with pytest.raises(RunError, match="is gone"), explain_write_errors(run, ""):
+    with pytest.raises(RunError, match="no longer exists"), explain_write_errors(run, ""):
         (run / "status.json").write_text("")
 
 
@@ -171,7 +173,7 @@ def test_a_changed_sealed_array_is_noticed(tmp_path: Path) -> None:
     data[-1] ^= 1
     file.write_bytes(bytes(data))
     found = read_tree(tmp_path / "tree", store)["rows"]
-    with pytest.raises(RunError, match="hash differs"):
+    with pytest.raises(RunError, match="does not match the hash"):
         found.arrays  # noqa: B018 - read when asked for
 
 
@@ -209,7 +211,7 @@ def test_a_tree_cannot_name_files_outside_of_the_store(tmp_path: Path, name: str
         ("{", "damaged"),
         ("[1]", "not a mapping"),
         ('{"a": {"__array__": "/gone"}}', "damaged"),
-        ('{"a": {"__sealed__": "chunk.0"}}', "outside of itself"),
+        ('{"a": {"__sealed__": "chunk.0"}}', "belong to checkpoints only"),
         ("[" * 100_000, "damaged"),
     ],
 )
