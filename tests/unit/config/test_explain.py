@@ -27,7 +27,7 @@ def _importable_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_key_has_meaning_type_and_default() -> None:
     (entry,) = explain("env.num_envs")
-    assert entry.meaning == "How many copies run side by side."
+    assert entry.meaning == "Number of copies that run in parallel."
     assert (entry.type, entry.default, entry.kinds) == ("whole number, at least 1", 1, ())
 
 
