@@ -29,7 +29,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.models.world_model import RSSMWorldModel
-from reverie.nets import joint, laprop
+from reverie.nets import joint_step, laprop
 from reverie.nets.matmul import Matmul
 
 SPECS = {
@@ -42,7 +42,7 @@ SPECS = {
 PARTS = {
     "observe": (RSSMWorldModel, "observe"), "model_losses": (RSSMWorldModel, "losses"),
     "imagine": (dreamer.Dreamer, "imagine_to_learn"), "estimate": (dreamer.Dreamer, "estimate"),
-    "replay_value": (dreamer.Dreamer, "replay_value_loss"), "backward": (joint, "accumulate_gradients"),
+    "replay_value": (dreamer.Dreamer, "replay_value_loss"), "backward": (joint_step, "accumulate_gradients"),
     "step": (laprop.LaProp, "move"),
 }  # fmt: skip
 

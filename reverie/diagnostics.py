@@ -1,4 +1,4 @@
-"""Tools of torch for looking closely at training: ``reverie train ... --debug``. Slow, so never part of other runs."""
+"""Torch's debugging tools, for ``reverie train ... --debug``. They are slow."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-from reverie import backend
+from reverie.backend import modules_of
 
 
 def anomaly_detection() -> AbstractContextManager[Any]:
-    """Inside, a gradient that is not a number raises at the operation that made it."""
+    """In this block a NaN gradient raises at the operation that produced it."""
     return torch.autograd.set_detect_anomaly(True, check_nan=True)
 
 
 def layer_statistics(algorithm: Any) -> dict[str, dict[str, float]]:
-    """Size of each parameter and of its last gradient (after clipping), by name: norm, and the largest number."""
+    """Norm and largest magnitude of each parameter and of its last gradient (after clipping), by name."""
     found = {}
-    for module_name, module in backend.modules_of(algorithm).items():
+    for module_name, module in modules_of(algorithm).items():
         for name, parameter in module.named_parameters():
             found[f"{module_name}.{name}"] = _sizes("weight", parameter) | _sizes("gradient", parameter.grad)
     return found
@@ -34,10 +34,10 @@ def _sizes(what: str, values: torch.Tensor | None) -> dict[str, float]:
 
 
 class Profile:
-    """What torch does from here until ``save``, as a file for chrome://tracing or Perfetto."""
+    """Profiles torch until ``save``, which writes a file for chrome://tracing or Perfetto."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler tells the terminal when it starts and stops
+        os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # otherwise the profiler prints when it starts and stops
         kinds = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             kinds.append(torch.profiler.ProfilerActivity.CUDA)

@@ -34,7 +34,7 @@ from reverie.core.types import Batch, Clock, State, Update, is_last
 from reverie.data.rows import transitions
 from reverie.functional.returns import imagined_return, td_lambda_return
 from reverie.models.latent import Latent, Posterior, Trajectory
-from reverie.nets.joint import minimise_jointly
+from reverie.nets.joint_step import minimise_jointly
 from reverie.nets.layers import frozen
 from reverie.nets.module_norms import ModuleNorms
 from reverie.nets.optim import Loss

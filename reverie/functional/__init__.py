@@ -1,1 +1,1 @@
-"""Pure maths on tensors: returns, losses. No parameters, no state, numbers worked by hand in the tests."""
+"""Pure maths on tensors: returns, losses, transforms. No parameters, no state; tests use hand-computed numbers."""

@@ -1,4 +1,4 @@
-"""Learning distributions of returns instead of their mean, as pure functions."""
+"""Distributional reinforcement learning: targets and losses for distributions of returns."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from torch import Tensor
 def project_categorical(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
     """The distribution of ``reward + discount * return``, spread back onto the support (B, K).
 
-    Bellemare et al. 2017, Eq. 7: every atom's mass goes to its two neighbours on the grid by closeness.
+    Bellemare et al. 2017, Eq. 7: the probability of each projected atom is split between its two neighbours on the
+    support, in proportion to closeness.
     """
     low, high = support[0], support[-1]
-    moved = (reward.unsqueeze(-1) + discount.unsqueeze(-1) * support).clamp(low, high)  # (B, K)
+    projected = (reward.unsqueeze(-1) + discount.unsqueeze(-1) * support).clamp(low, high)  # (B, K)
     spacing = (high - low) / (len(support) - 1)
-    # Share of the mass at moved[j] that belongs to support[i]: 1 - distance in grid steps, at least 0.
-    closeness = 1 - (moved.unsqueeze(1) - support.unsqueeze(-1)).abs() / spacing  # (B, K to, K from)
+    # Fraction of the probability at projected[j] for support[i]: 1 - distance in grid steps, at least 0.
+    closeness = 1 - (projected.unsqueeze(1) - support.unsqueeze(-1)).abs() / spacing  # (B, K to, K from)
     return (closeness.clamp(min=0) * probability.unsqueeze(1)).sum(-1)
 
 
 def quantile_huber_loss(quantiles: Tensor, target: Tensor, threshold: float = 1.0) -> Tensor:
-    """Per sample (B,), between predicted quantiles (B, N) and samples of the target (B, M): Dabney et al., Eq. 10."""
+    """Loss (B,) of predicted quantiles (B, N), given samples of the target (B, M). Dabney et al. 2018, Eq. 10."""
     count = quantiles.shape[-1]
     levels = (torch.arange(count, device=quantiles.device) + 0.5) / count
     error = target.unsqueeze(1) - quantiles.unsqueeze(-1)  # (B, N, M)

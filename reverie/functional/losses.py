@@ -1,8 +1,7 @@
-"""Losses and the numbers that watch them.
+"""Policy and value losses, and metrics about them.
 
-Rows that are no transitions (the last row of an episode, padding) have weight 0 and must not move any result,
-so means are weighted. Where all weights are 0 the results are 0, never NaN. Losses are per sample; whoever calls them
-takes the mean.
+Rows that start no transition (final rows, padding) have weight 0, so means are weighted. If all weights are 0, results
+are 0, never NaN. Losses are per sample; the caller takes the mean.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ _SMALLEST_WEIGHT = 1e-8
 
 
 def weighted_mean(x: Tensor, weight: Tensor, total: Tensor | None = None) -> Tensor:
-    """The mean of ``x`` over its weights; both have the same shape.
+    """The weighted mean of ``x``. Weights have the shape of ``x``.
 
-    ``total`` is the weight of a whole batch of which this is a part: the results of all parts add up to its mean.
+    For microbatches, ``total`` is the weight of the whole batch: their results then add up to its mean.
     """
     return (x * weight).sum() / (weight.sum() if total is None else total).clamp(min=_SMALLEST_WEIGHT)
 
 
 def weighted_std(x: Tensor, weight: Tensor) -> Tensor:
-    """The deviation of ``x`` around its weighted mean, without Bessel's correction."""
+    """The weighted standard deviation of ``x``, without Bessel's correction."""
     return weighted_mean((x - weighted_mean(x, weight)) ** 2, weight).sqrt()
 
 
 def explained_variance(prediction: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """Share of the target's variance that the prediction accounts for: 1 is perfect, 0 as good as a constant.
+    """Fraction of the target's variance that the prediction explains: 1 is perfect, 0 as good as a constant.
 
-    A target that does not vary has nothing to explain and gives 0.
+    0 for a constant target.
     """
     residual = weighted_std(target - prediction, weight) ** 2
     total = weighted_std(target, weight) ** 2
@@ -37,19 +36,19 @@ def explained_variance(prediction: Tensor, target: Tensor, weight: Tensor) -> Te
 
 
 def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip: float | Tensor) -> Tensor:
-    """PPO's surrogate per sample (Schulman et al. 2017, Eq. 7) with the sign of a loss."""
+    """PPO's clipped surrogate objective (Schulman et al. 2017, Eq. 7), negated to be a loss."""
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - clip, 1 + clip)
     return -torch.minimum(ratio * advantage, clipped * advantage)
 
 
 def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | Tensor | None) -> Tensor:
-    """Squared error per sample; with ``clip``, moving further than this from the old value gains nothing."""
+    """Squared error. With ``clip``, there is no gradient for moving farther than this from the old value."""
     error = (value - target).square()
     if clip is None:
         return error
-    near = old_value + (value - old_value).clamp(-clip, clip)
-    return torch.maximum(error, (near - target).square())
+    clipped = old_value + (value - old_value).clamp(-clip, clip)
+    return torch.maximum(error, (clipped - target).square())
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:
@@ -58,7 +57,7 @@ def approximate_kl(log_ratio: Tensor) -> Tensor:
 
 
 def is_clipped(log_ratio: Tensor, clip: float | Tensor) -> Tensor:
-    """1 for samples whose ratio lies outside the clip range, else 0."""
+    """1 for samples whose ratio is outside the clip range, else 0."""
     return (log_ratio.expm1().abs() > clip).float()
 
 
@@ -80,7 +79,7 @@ def normalise_minibatches(x: Tensor, weights: Tensor, size: int) -> Tensor:
 
 
 def _batches(x: Tensor, size: int) -> list[Tensor]:
-    """Whole batches as (batches, size), and what is left over as (1, rest)."""
+    """Whole minibatches as (count, size), and the remaining rows as (1, rest)."""
     whole = len(x) // size * size
     parts = [x[:whole].view(-1, size), x[whole:].unsqueeze(0)]
     return [part for part in parts if part.numel()]

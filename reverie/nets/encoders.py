@@ -1,7 +1,7 @@
-"""Trunks: from a dict of observations, any mix of images, vectors and indices, to one feature vector.
+"""Trunks: any mix of images, vectors and indices to one feature vector.
 
 All are built as ``Network(config, observations)`` and map ``{key: (B, ...)}`` to ``(B, features)``. Images are
-uint8 (H, W, C), scaled to [0, 1]; their memory order is the channels-last one that CPU convolutions like.
+uint8 (H, W, C) and scaled to [0, 1]. They stay channels-last, which is fastest for convolutions on CPUs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from reverie.core.specs import ObservationSpec
 from reverie.nets.layers import Activation, Initialiser, Norm, OneHot, make_activation, make_mlp
 
 Observations = Mapping[str, ObservationSpec]
-SMALLEST_IMAGE = 36  # below this the Nature CNN's strides leave nothing
+SMALLEST_IMAGE = 36  # with fewer pixels nothing is left after the Nature CNN's strides
 
 
 class NetworkConfig(ComponentConfig):
-    """A trunk; the layers in ``units`` come last and give the features."""
+    """A trunk. The fully connected layers of ``units`` come last."""
 
     units: tuple[int, ...] = (64, 64)
     """Widths of the fully connected layers."""
@@ -30,11 +30,11 @@ class NetworkConfig(ComponentConfig):
     norm: Norm = "none"
     """Normalisation after each fully connected layer."""
     initialiser: Initialiser | None = None
-    """Initial weights: orthogonal, xavier, kaiming or torch's own; empty: what the algorithm does by default."""
+    """Initial weights: orthogonal, xavier, kaiming or torch's own. Empty: the algorithm's default."""
 
 
 class VectorInput(nn.Module):
-    """Every key that is not an image, as one flat vector: floats as they are, indices one-hot."""
+    """All keys but images as one flat vector: floats unchanged, indices one-hot."""
 
     def __init__(self, observations: Observations) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class VectorInput(nn.Module):
         self.one_hot = nn.ModuleList([OneHot(spec.classes) for spec in indices.values()])
         self.bytes = {key for key, spec in observations.items() if spec.dtype == "uint8"}
         self.plain_width = sum(observations[key].size for key in self.plain)
-        """The floats, which come first."""
+        """Columns of the floats, which come first."""
         self.width = sum(spec.size for spec in observations.values())
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
@@ -90,26 +90,26 @@ class ImageNetwork(nn.Module):
         self.rest = VectorInput(rest) if rest else None
         with torch.no_grad():
             examples = {key: torch.zeros(1, *spec.shape, dtype=torch.uint8) for key, spec in images.items()}
-            width = self.see(examples).shape[1] + (self.rest.width if self.rest else 0)
+            width = self.encode_images(examples).shape[1] + (self.rest.width if self.rest else 0)
         self.layers = make_mlp(width, config.units, config.activation, config.norm)
         self.features = config.units[-1] if config.units else width
 
     def make_convolutions(self, spec: ObservationSpec) -> nn.Module:
         raise NotImplementedError
 
-    def see(self, observation: Mapping[str, Tensor]) -> Tensor:
+    def encode_images(self, observation: Mapping[str, Tensor]) -> Tensor:
         parts = []
         for key, convolutions in zip(self.image_keys, self.convolutions, strict=True):
-            image = observation[key].permute(0, 3, 1, 2)  # a channels-last view, nothing is copied
+            image = observation[key].permute(0, 3, 1, 2)  # a channels-last view, no copy
             scaled = image.to(torch.float32, copy=True).mul_(1 / 255)
             parts.append(convolutions(scaled).flatten(1))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
-        seen = self.see(observation)
+        encoded = self.encode_images(observation)
         if self.rest is not None:
-            seen = torch.cat([seen, self.rest(observation)], 1)
-        return self.layers(seen)
+            encoded = torch.cat([encoded, self.rest(observation)], 1)
+        return self.layers(encoded)
 
 
 class NatureCNN(ImageNetwork):
@@ -173,7 +173,7 @@ class ImpalaCNN(ImageNetwork):
 
 
 class AutoNetwork:
-    """Stands in configs until the spaces are known; :func:`choose_network_kind` then puts a real kind there."""
+    """Placeholder in configs until the spaces are known. :func:`choose_network_kind` then chooses the kind."""
 
     class Config(NetworkConfig):
         kind: str = "auto"
@@ -188,7 +188,7 @@ class AutoNetwork:
 
 
 def choose_network_kind(observations: Observations) -> str:
-    """The kind that ``auto`` stands for: a CNN where there are images, an MLP elsewhere."""
+    """The kind that ``auto`` stands for: a CNN if there are images, otherwise an MLP."""
     images = [spec for spec in observations.values() if spec.kind == "image"]
     if not images:
         return "mlp"

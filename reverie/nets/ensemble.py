@@ -1,4 +1,4 @@
-"""Several networks of one shape, computed side by side in one batched product per layer."""
+"""Several networks of one shape, computed with one batched matmul per layer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EnsembleLinear(nn.Module):
 
 
 class EnsembleNorm(nn.Module):
-    """``count`` norms over the last axis, layer or rms, each with a scale (layer: and a shift) of its own."""
+    """``count`` layer or RMS norms over the last axis, each with its own scale (layer norm: and shift)."""
 
     def __init__(self, count: int, width: int, kind: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class EnsembleMLP(nn.Module):
 
     @torch.no_grad()
     def initialise(self, how: Initialiser) -> None:
-        """Draw the weights of every member's hidden layers anew; ``torch`` leaves them as they are."""
+        """Initialise the hidden layers of every member. ``torch`` leaves them unchanged."""
         if how == "torch":
             return
         for layer in self.layers[:-1]:

@@ -1,4 +1,4 @@
-"""Last layers: from features to a distribution over actions, or to a value."""
+"""Action heads: features to a distribution over actions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DiscreteHead(nn.Module):
         return rng.random((count, self.action.size), dtype=np.float32)
 
     def choose(self, logits: Array, noise: Array | None) -> Array:
-        """Actions for logits (B, size) by numpy, while acting; without noise the most likely ones."""
+        """Actions for logits (B, size), in numpy. Without noise the most likely ones."""
         if noise is not None:
             logits = logits - np.log(-np.log(noise + 1e-20) + 1e-20)  # the Gumbel trick
         if self.action.kind == "discrete":
@@ -40,7 +40,7 @@ class DiscreteHead(nn.Module):
 
 
 class GaussianHead(nn.Module):
-    """A mean per state and one learned deviation per action dimension."""
+    """A mean per state, and one learned standard deviation per action dimension."""
 
     def __init__(self, features: int, action: ActionSpec, initial_log_std: float) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class GaussianHead(nn.Module):
         return random_array(rng, count, self.action.size)
 
     def choose(self, mean: Array, noise: Array | None) -> Array:
-        """Actions for means (B, size) by numpy, while acting; without noise the means themselves."""
+        """Actions for means (B, size), in numpy. Without noise the means."""
         if noise is not None:
             mean = mean + np.exp(self.log_std.detach().cpu().numpy()).ravel() * noise
         return mean.reshape(-1, *self.action.shape)
@@ -64,9 +64,9 @@ class GaussianHead(nn.Module):
 class StateDependentHead(nn.Module):
     """Generalised state-dependent exploration: Raffin et al. 2021, "Smooth Exploration for Robotic RL".
 
-    The noise is a random linear map of the features that stays the same for some steps, so that exploration is
-    smooth. Its variance per state, and with it the density of an action, follows from the deviations of the
-    map's entries. Gradients of the deviation do not reach the features, as in the paper.
+    The noise is a random linear map of the features. The map stays the same for some steps, which makes exploration
+    smooth. The standard deviations of its entries determine the variance per state and so the density of an action. As
+    in the paper, their gradient does not reach the features.
     """
 
     def __init__(self, features: int, action: ActionSpec, initial_log_std: float) -> None:
@@ -81,15 +81,15 @@ class StateDependentHead(nn.Module):
         return Gaussian(mean, 0.5 * torch.log(variance + 1e-6).unflatten(1, self.action.shape))
 
     def choose(self, mean: Array, noise: None) -> Array:
-        """The means as actions; exploring takes the features, see :meth:`explore`."""
+        """The means as actions. Exploration needs the features: see :meth:`explore`."""
         return mean.reshape(-1, *self.action.shape)
 
     def draw_map(self, rng: np.random.Generator, count: int) -> Array:
-        """Random maps with unit deviation, one per env: (count, features, actions)."""
+        """Random maps (count, features, actions) with standard deviation 1, one per env."""
         return random_array(rng, count, *self.log_std.shape)
 
     def explore(self, features: Tensor, maps: Tensor) -> Tensor:
-        """Actions with the noise that ``maps`` give at these features."""
+        """Actions with the noise of ``maps`` for these features."""
         scaled = maps * self.log_std.exp()
         noise = torch.einsum("bf,bfa->ba", features, scaled).unflatten(1, self.action.shape)
         return self.output(features).unflatten(1, self.action.shape) + noise

@@ -1,4 +1,4 @@
-"""Small pieces that networks are made of."""
+"""Layers that networks share: linear, activations, MLPs, one-hot inputs; and their initial weights."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_activation(name: str) -> nn.Module:
 
 
 def make_mlp(width: int, units: Sequence[int], activation: str, norm: str = "none") -> nn.Sequential:
-    """Linear layers, each with its norm and activation; no layer at all for empty ``units``."""
+    """Linear layers, each with its norm and activation. Empty for empty ``units``."""
     layers: list[nn.Module] = []
     for size in units:
         layers.append(Linear(width, size))
@@ -59,7 +59,7 @@ def orthogonal_init(module: nn.Module, gain: float) -> None:
 
 
 def initialise(module: nn.Module, how: Initialiser) -> None:
-    """Draw the weights of every linear and convolution layer anew, biases 0; ``torch`` leaves them as they are."""
+    """Initialise every linear and convolution layer, with zero biases. ``torch`` leaves them unchanged."""
     if how == "orthogonal":
         orthogonal_init(module, TRUNK_GAIN)
     elif how != "torch":
@@ -72,13 +72,13 @@ def initialise(module: nn.Module, how: Initialiser) -> None:
 
 
 def _kaiming(weight: Tensor) -> Tensor:
-    """He et al. 2015; torch's default for the slope of a leaky ReLU would make it narrower."""
+    """He et al. 2015. Torch's default assumes a leaky ReLU, which makes weights smaller."""
     return nn.init.kaiming_uniform_(weight, nonlinearity="relu")
 
 
 @contextmanager
 def frozen(*modules: nn.Module) -> Iterator[None]:
-    """What is computed in this block has no gradient for the weights of these modules, but flows through them."""
+    """In this block the weights of these modules get no gradient, but gradients flow through the modules."""
     learning = [weight for module in modules for weight in module.parameters() if weight.requires_grad]
     for weight in learning:
         weight.requires_grad_(False)
@@ -90,7 +90,7 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
 
 
 class OneHot(nn.Module):
-    """Indices to concatenated one-hot vectors; one class count per index."""
+    """Indices to concatenated one-hot vectors, with one class count per index."""
 
     def __init__(self, classes: Sequence[int]) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from reverie.core.rng import make_generator
-from reverie.nets.joint import minimise_jointly
+from reverie.nets.joint_step import minimise_jointly
 from reverie.nets.laprop import LaProp
 from reverie.nets.optim import Loss
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from reverie.nets.joint import minimise_jointly
+from reverie.nets.joint_step import minimise_jointly
 from reverie.nets.module_norms import EVERY, ModuleNorms
 from reverie.nets.optim import FlatOptimizer, Loss
 

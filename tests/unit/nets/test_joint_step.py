@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from reverie.nets.joint import minimise_jointly
+from reverie.nets.joint_step import minimise_jointly
 from reverie.nets.optim import Adam, Loss
 
 ROWS = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]])
