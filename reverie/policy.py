@@ -1,7 +1,7 @@
-"""The policy bundle: an algorithm with the normaliser and the specs that belong to it.
+"""The policy: an algorithm with its normaliser and specs.
 
-Collection, evaluation, ``reverie eval`` and the Python API all act through this one class, so that what is
-evaluated or exported can never disagree with what was trained.
+Collection, evaluation, ``reverie eval`` and the Python API all act through this class, so an evaluated or exported
+policy acts as the trained one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Policy:
         return self.algorithm.act(self.normaliser.normalise_observation(now), carry, clock, rng, mode)
 
     def state(self) -> State:
-        """All that acting needs. It goes to actors in other processes."""
+        """What acting needs, also in actors of other processes."""
         return {"algorithm": self.algorithm.policy_state(), "normaliser": self.normaliser.state()}
 
     def load_state(self, state: State) -> None:
@@ -64,7 +64,7 @@ class Policy:
         self.normaliser.load_state(state["normaliser"])
 
     def save(self, folder: Path, about: dict[str, Any]) -> None:
-        """Write the bundle; ``about`` (env config, score, env steps) is kept with it. It is whole or not there."""
+        """Write the bundle; ``about`` (env config, score, env steps) is kept with it. Written atomically."""
         tree = {
             "version": BUNDLE_VERSION,
             "algorithm_config": self.algorithm.config.model_dump(mode="json"),
@@ -98,7 +98,7 @@ class Policy:
         return policy
 
     def copy(self) -> Policy:
-        """A policy that acts the same and leaves this one alone: acting may change an algorithm's state."""
+        """A policy that acts the same. Acting may change an algorithm's state, so the copy is independent."""
         twin = self._build(
             type(self.algorithm), self.algorithm.config, self.normaliser.config, self.specs, self.backend
         )
@@ -123,7 +123,7 @@ def make_algorithm(
 
 
 def read_bundle(folder: Path) -> State:
-    """The contents of a bundle; RunError if it is not what was saved."""
+    """The contents of a bundle. RunError if files were changed or are missing."""
     digests = read_tree(folder / "digests")
     for name in ("policy.json", "policy.safetensors"):
         if name in digests or (folder / name).exists():

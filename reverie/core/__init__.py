@@ -1,1 +1,1 @@
-"""The words that every other package speaks: types, specs, contracts, config, counters, random streams."""
+"""What every other package uses: types, specs, contracts, configs, counters, random streams."""

@@ -18,10 +18,10 @@ class Config(BaseModel):
 
 
 class ComponentConfig(Config):
-    """The config of a part that the registry can swap."""
+    """The config of a component that the registry can replace."""
 
     built_once: ClassVar[frozenset[str]] = frozenset()
-    """Fields that shape what is built; a phase cannot change them, only what is read anew at each use."""
+    """Fields that only count when the component is built, so a phase cannot change them."""
 
     kind: str
     """Which class to use: a registered name, or the dotted path of your own class."""

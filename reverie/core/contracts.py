@@ -1,4 +1,4 @@
-"""What the parts of a run promise each other: protocols and declared traits, no behaviour."""
+"""Interfaces between the parts of a run: protocols and declared traits."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class Vector(Stateful, Protocol):
     def reset(self) -> Row: ...
 
     def step(self, action: Array, active: Array | None = None) -> Row:
-        """Step the envs, or only the ``active`` ones (N,): the others, all due for a reset, rest with a blank row."""
+        """Step the envs, or only the ``active`` ones (N,). The others, due for a reset, rest with a blank row."""
         ...
 
     def check_restored(self, now: Row) -> int:
@@ -224,11 +224,11 @@ class Buffer(Stateful, Protocol):
         ...
 
     def add(self, row: Row) -> None:
-        """Store one completed row of every env: what arrived, the action and the extras."""
+        """Store one completed row of every env: observation, action, extras."""
         ...
 
     def extend(self, block: Block) -> None:
-        """Store the rows of a block: the same as adding its moments one by one."""
+        """Store the rows of a block, with the same result as adding its moments one by one."""
         ...
 
     def __len__(self) -> int:
@@ -238,13 +238,13 @@ class Buffer(Stateful, Protocol):
     def can_sample(self, read: Read) -> bool: ...
 
     def sample(self, read: Read, arriving: Row, rng: np.random.Generator) -> Batch:
-        """Serve a read; ``arriving`` is the newest row, not acted on yet."""
+        """Serve a read. ``arriving`` is the newest row, which the agent has not acted on yet."""
         ...
 
     def write_back(self, values: WriteBack) -> None: ...
 
     def metrics(self) -> dict[str, float]:
-        """How it is being used; asking changes nothing."""
+        """Usage, such as fill and age of samples. Changes nothing."""
         ...
 
     def clear(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The counters of a run. They trigger everything (evaluation, logging, saving); the wall clock triggers nothing.
+"""The counters of a run. Evaluation, logging and saving are triggered by them, never by the wall clock.
 
 env step   one action in one env (rows that start an episode are not steps)
 row        one arriving observation of one env, first rows included
@@ -66,7 +66,7 @@ class Counters:
         self.hook_updates[hook] = self.hook_updates.get(hook, 0) + number
 
     def metrics(self) -> dict[str, int]:
-        """Updates by hook, for runs that use several. With one hook ``updates`` says it all."""
+        """Updates by hook, for runs that use several. Empty with one hook, as ``updates`` has the same number."""
         return self._named_hooks() if len(self.hook_updates) > 1 else {}
 
     def state(self) -> State:

@@ -1,4 +1,4 @@
-"""Errors that a user can act on: each says what is wrong and what to type next."""
+"""Errors for users: what is wrong, and what to type next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST_LINE, MOST_LINES = 600, 60
-"""Of a message. What is longer comes out of a file or a name that nobody would want to read in full."""
+"""Limits of a message. Longer text comes from a file or a name and helps nobody."""
 
 
 class ReverieError(Exception):
@@ -24,13 +24,13 @@ class ReverieError(Exception):
 
 
 class ConfigError(ReverieError):
-    """The command line or a config file asks for something that does not exist or does not fit."""
+    """The command line or a config file asks for something that does not exist or does not fit together."""
 
     exit_code = 2
 
 
 class ForeignCodeError(ConfigError):
-    """A run that the user did not make asks for code outside of Reverie."""
+    """A run that somebody else made names code outside of Reverie."""
 
 
 class RunError(ReverieError):
@@ -42,13 +42,13 @@ class TrainingError(ReverieError):
 
 
 class TooFewRowsError(TrainingError):
-    """An update came before its buffer held enough."""
+    """An update started before its buffer had enough rows."""
 
     def __init__(self, message: str, fix: str, rows: int) -> None:
         super().__init__(message, fix)
         self.rows = rows
         self.resume_with = ""
-        """The setting with which the run goes on, as typed."""
+        """The setting that lets the run continue, as typed."""
 
 
 class OutOfMemoryError(TrainingError):
@@ -56,7 +56,7 @@ class OutOfMemoryError(TrainingError):
 
 
 def one_screen(text: str) -> str:
-    """A text of a bounded size, without characters that a terminal would obey."""
+    """Text of limited size without control characters."""
     lines = text.split("\n")
     if len(lines) > MOST_LINES:
         left_out = f"... ({len(lines) - MOST_LINES:,} more lines)"

@@ -1,4 +1,4 @@
-"""What a hook wants to read: an algorithm declares ``reads = {hook: read}`` and the buffer serves it."""
+"""What update hooks read from buffers: an algorithm declares ``reads = {hook: read}``, the buffer serves them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Read:
-    """Base of all reads; ``rows`` says how many rows one read replays (None: as many as there are)."""
+    """Base of all reads; ``rows`` is the number of rows that one read replays (None: all that there are)."""
 
     @property
     def rows(self) -> int | None:
@@ -16,7 +16,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Rollout(Read):
-    """Everything collected since the last read, as ``(N, T + 1)``: row T has arrived but is not acted on yet."""
+    """Everything collected since the last read, as ``(N, T + 1)``: the agent has not acted on row T yet."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Transitions(Read):
 
 @dataclass(frozen=True)
 class Window(Read):
-    """``batch_size`` stretches of ``length`` rows; they cross episode ends, ``is_first`` tells where."""
+    """``batch_size`` sequences of ``length`` rows. They may cross episode ends, which ``is_first`` marks."""
 
     batch_size: int
     length: int
     pad_before: int = 0
     pad_after: int = 0
     context: int = 0
-    """Rows ahead of each stretch that say where it starts; they come with it and do not count as replayed."""
+    """Rows before each sequence that give its initial state. They are served with it and do not count as replayed."""
 
     @property
     def rows(self) -> int:

@@ -1,8 +1,8 @@
-"""Which class stands behind a ``kind``. Classes are imported only when they are chosen.
+"""The class of each ``kind``. Classes are imported only when they are chosen.
 
-A kind is a name from the table below, a name added with :func:`register`, or the dotted path of a class of
-your own (``my_module.MyNetwork``). Dotted paths run foreign code, so loaders of run folders switch them off with
-:func:`known_kinds_only`, but for those that the user is known to have chosen.
+A kind is a name from the table below, a name added with :func:`register`, or the dotted path of a class of your own
+(``my_module.MyNetwork``). Dotted paths run foreign code, so loaders of run folders refuse them with
+:func:`known_kinds_only`, except for those that the user chose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reverie.core.errors import ConfigError, ForeignCodeError, nearest
 
 @dataclass(frozen=True)
 class Trust:
-    """What a config may do: import these names from outside of Reverie, or all, and send to servers that it names."""
+    """What a config may do: import these names (or any) from outside of Reverie, send data to servers that it names."""
 
     names: frozenset[str] = frozenset()
     may_send: bool = False
@@ -135,7 +135,7 @@ def kinds(group: str) -> list[str]:
 
 @contextmanager
 def known_kinds_only(but: Trust | None = None) -> Iterator[None]:
-    """Refuse dotted paths inside this block, but for trusted ones: nothing else that a config names gets imported."""
+    """Inside this block, import nothing that a config names by a dotted path, except trusted names."""
     token = _trust.set(but or Trust())
     try:
         yield
@@ -144,12 +144,12 @@ def known_kinds_only(but: Trust | None = None) -> Iterator[None]:
 
 
 def is_own() -> bool:
-    """Whether the config in hand is the user's own, or is trusted as if it were."""
+    """Whether the current config is the user's own, or trusted like it."""
     return _trust.get().may_send
 
 
 def load(group: str, kind: str) -> Any:
-    """The class behind a kind."""
+    """The class of a kind."""
     target = _TABLE[group].get(kind)
     if target is None and "." in kind:
         check_foreign(group, kind)
@@ -160,7 +160,7 @@ def load(group: str, kind: str) -> Any:
 
 
 def check_foreign(what: str, name: str) -> None:
-    """Refuse code that is not ours while :func:`known_kinds_only` holds, unless the name is trusted."""
+    """Refuse untrusted code from outside of Reverie inside :func:`known_kinds_only`."""
     trust = _trust.get()
     if not trust.is_complete and name not in trust.names:
         raise ForeignCodeError(
@@ -170,7 +170,7 @@ def check_foreign(what: str, name: str) -> None:
 
 
 def search_in(folder: str) -> None:
-    """Where the user's own modules are, besides ``sys.path``: the folder in which a command is typed."""
+    """Also search modules in this folder, in which the command was typed."""
     global _user_folder
     _user_folder = folder
 
@@ -178,8 +178,8 @@ def search_in(folder: str) -> None:
 def make_importable(module: str) -> None:
     """Put the user's folder last on ``sys.path`` if it is needed to find this module.
 
-    Only then, because libraries look for optional packages and plugins along the whole path: in a stranger's run
-    folder they would import whatever is there under the right name.
+    Only then, because libraries search the whole path for optional packages and plugins: in a stranger's run folder
+    they would import any file of the right name.
     """
     top = module.partition(".")[0]
     if not _user_folder or _user_folder in sys.path or not top.isidentifier() or top in sys.modules:
@@ -190,7 +190,7 @@ def make_importable(module: str) -> None:
 
 
 def parent_kind(group: str, kind: str) -> str | None:
-    """The registered kind whose class a class of the user's own is derived from; None if there is none."""
+    """The registered kind that a user's class is derived from, or None."""
     found = load(group, kind)
     paths = [f"{base.__module__}.{base.__qualname__}" for base in getattr(found, "__mro__", ())]
     kinds = {target: name for name, target in _TABLE[group].items()}
@@ -198,7 +198,7 @@ def parent_kind(group: str, kind: str) -> str | None:
 
 
 def extends(kind: str, other: str) -> bool:
-    """Whether the settings of a class of the user's own include those of another kind, of whatever group."""
+    """Whether the config of a user's class extends that of another kind, in any group."""
     groups = [group for group, kinds in _TABLE.items() if other in kinds or "." in other]
     try:
         return any(issubclass(load(group, kind).Config, load(group, other).Config) for group in groups)
@@ -207,14 +207,14 @@ def extends(kind: str, other: str) -> bool:
 
 
 def path_of(found: Any) -> str | None:
-    """The dotted path under which :func:`import_name` finds a class or function; None if there is none."""
+    """The dotted path under which :func:`import_name` finds a class or function, or None."""
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", "")
     is_there = module and name.isidentifier() and getattr(sys.modules.get(module), name, None) is found
     return f"{module}.{name}" if is_there else None
 
 
 def import_name(path: str, what: str = "class") -> Any:
-    """Import ``package.module.Name``; a missing one is explained rather than traced."""
+    """Import ``package.module.Name``. A missing one is a ConfigError with an explanation."""
     module_name, _, name = path.rpartition(".")
     if not module_name or not all(part.isidentifier() for part in path.split(".")):
         raise ConfigError(f"'{path}' does not name a {what}.", "Write package.module.Name.")
@@ -233,14 +233,14 @@ def import_name(path: str, what: str = "class") -> Any:
 
 
 def _explain_main(module: str) -> str:
-    """What to do about a class that was defined in another script or notebook."""
+    """The fix for a class that another script or notebook defined."""
     if module != "__main__":
         return ""
     return "__main__ is the script or notebook that defined it: go on there, or move the class to a module of its own."
 
 
 def _explain_shadow(module: str) -> str:
-    """What to do if the user has a module of the same name as an installed one, which is found first."""
+    """The fix for a user's module that has the name of an installed one, which is found first."""
     top = module.partition(".")[0]
     origin = getattr(sys.modules.get(top), "__file__", None)
     here = Path(_user_folder, top)

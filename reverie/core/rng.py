@@ -1,7 +1,6 @@
-"""Named random streams: every draw of a run comes from one of them, so that runs repeat and resume exactly.
+"""Named random streams. Every draw of a run comes from one of them, so runs are reproducible and resume exactly.
 
-A stream depends on the run's seed and its own name only. A new consumer with a new name never shifts the
-numbers that the others see.
+A stream depends only on the run's seed and its own name. A new stream never changes the numbers of the others.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ LINEAR = re.compile(r"^lin_([-+0-9.eE]+)$")
 
 
 class Schedule(BaseModel):
-    """A constant, or a line between two moments of the run."""
+    """A constant, or a linear change between two moments of the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -62,7 +62,7 @@ class Schedule(BaseModel):
 
 
 def constant(value: float) -> Schedule:
-    """A schedule that does not change: the form of defaults in configs."""
+    """A schedule that does not change, for defaults in configs."""
     return Schedule(start=value, end=value)
 
 

@@ -1,8 +1,7 @@
-"""Sizes and kinds of what goes in and out of an agent, read off Gymnasium spaces once.
+"""Shapes and kinds of observations and actions, from Gymnasium spaces.
 
-Dict and Tuple observations become one entry per leaf; everything below works on flat dicts of arrays.
-Bounded Box actions are scaled: the agent acts in [-1, 1] and :mod:`reverie.envs.episode` maps that onto the
-space's own bounds and clips it.
+Dict and Tuple observations become one entry per leaf, in flat dicts of arrays. Bounded Box actions are scaled: the
+agent acts in [-1, 1], and :mod:`reverie.envs.episode` maps that to the bounds of the space and clips it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class ObservationSpec:
 class ActionSpec:
     """The action as the agent gives it. ``classes`` for discrete kinds; ``low`` and ``high`` for continuous.
 
-    A ``mixed`` one (a Dict or Tuple space) is one vector of float32 in which its ``parts`` lie side by side, choices as
+    A ``mixed`` action (a Dict or Tuple space) is one float32 vector of its concatenated ``parts``, with classes as
     whole numbers.
     """
 
@@ -53,19 +52,19 @@ class ActionSpec:
 
     @property
     def size(self) -> int:
-        """How many numbers a network puts out for it."""
+        """Outputs that a network needs for it: one per class or number."""
         if self.parts:
             return sum(part.size for part in self.parts)
         return sum(self.classes) if self.classes else self.width
 
     @property
     def width(self) -> int:
-        """How many numbers it is made of."""
+        """Numbers in an action."""
         return int(np.prod(self.shape))
 
     @property
     def is_scaled(self) -> bool:
-        """Whether the agent's [-1, 1] is mapped onto finite bounds, in every part that has numbers."""
+        """Whether all continuous numbers have finite bounds, to which [-1, 1] is mapped."""
         if self.parts:
             return all(part.is_scaled or bool(part.classes) for part in self.parts)
         return self.kind == "continuous" and bool(np.all(np.isfinite(self.low) & np.isfinite(self.high)))
@@ -87,7 +86,7 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class Specs:
-    """Everything an algorithm may know of its environment."""
+    """What an algorithm knows about its env."""
 
     observations: dict[str, ObservationSpec]
     action: ActionSpec
@@ -118,7 +117,7 @@ def read_specs(env: gym.Env[Any, Any], max_episode_steps: int | None = None) -> 
 
 
 def _check_distinct(keys: list[str]) -> None:
-    """Refuse Dict keys with a slash that read like a nested Dict: one observation would overwrite the other."""
+    """Refuse a Dict key with a slash that equals the path of a nested Dict's key: one would overwrite the other."""
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:
         inner = twice[0].removeprefix("obs/")

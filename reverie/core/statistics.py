@@ -1,4 +1,4 @@
-"""Statistics of scores that several parts need: evaluations while training, reports over runs."""
+"""Statistics of scores, for evaluations and reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reverie.core.types import Array
 
 
 def interquartile_mean(values: Array) -> float:
-    """Mean of the middle half; values at its two edges count by the share that lies inside."""
+    """Mean of the middle half. Values at its two edges are weighted by their fraction inside it."""
     return float(interquartile_means(values[None])[0])
 
 

@@ -1,19 +1,19 @@
-"""The few values that travel between the parts.
+"""Values that parts exchange.
 
-A *row* is what one env shows at one moment and what the agent then did. In code a row of a vector of N
-envs is a flat dict of arrays with leading axis N:
+A *row* is what one env shows at one moment and the action that the agent chose. In code, a row of a vector of N envs is
+a flat dict of arrays with leading axis N:
 
 ==================  =====================================================================
 ``obs``             the observation; for Dict and Tuple spaces one key per leaf (``obs/camera``, ``obs/0``)
 ``reward``          float32, arrived together with the observation
 ``is_first``        bool, the row starts an episode (its reward is 0)
 ``terminated``      bool, the episode ended here in an absorbing state: nothing to bootstrap from
-``truncated``       bool, the episode was cut here: values bootstrap through it
-``action``          what the agent did in answer to this observation; unused in the last row of an episode
+``truncated``       bool, the episode was cut off here: values bootstrap through it
+``action``          what the agent chose after this observation; unused in the final row of an episode
 ``log/*``           numbers from the env's ``info`` (regret, success) that no agent sees
-*extras*            whatever the algorithm wants to keep with the row
+*extras*            what the algorithm stores with the row
 ``note/*``          extras that updates may replace later by a write-back (latents)
-``carry/*``         extras of which a rollout keeps only its first row's: the carry it was started with
+``carry/*``         extras kept only for the first row of a rollout: the carry at its start
 ==================  =====================================================================
 
 A *batch* is the same dict with axes ``(B, T, ...)``.
@@ -61,7 +61,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Clock:
-    """How far the run is; every schedule is a function of this."""
+    """How far the run is. Schedules are functions of it."""
 
     env_steps: int = 0
     updates: int = 0
@@ -76,12 +76,12 @@ class WriteBack:
     ids: Array
     columns: Mapping[str, Array]
     priority_ids: Array | None = None
-    """The rows that the column ``priority`` belongs to, where they are others: a sample is drawn by its anchor."""
+    """The rows of the column ``priority``, if not ``ids``: a sample is drawn by its anchor row."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a hook did: scalar metrics, how many gradient updates it counts for, values for the buffer."""
+    """Result of a hook: scalar metrics, the number of gradient steps, values for the buffer."""
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
     count: int = 1
@@ -111,7 +111,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Observed:
-    """What a world model makes of rows (B, T)."""
+    """Result of observing rows (B, T) with a world model."""
 
     latents: Row
     """Arrays (B, T, ...) by name: the state of the model after each row."""
@@ -138,7 +138,7 @@ class Inspection:
 
 
 class Sealed:
-    """Arrays in a state that will never change again: checkpoints write them once and share them."""
+    """Arrays in a state that never change again. Checkpoints write them once and share the file."""
 
     def __init__(self, name: str, arrays: Row) -> None:
         self.name = name
@@ -146,12 +146,12 @@ class Sealed:
 
     @property
     def arrays(self) -> Row:
-        """The arrays by name. Kinds that lie on disk read them anew each time, so ask once and let go."""
+        """The arrays by name. Subclasses with files read them again at each access."""
         return self._arrays
 
     @cached_property
     def digest(self) -> str:
-        """Changes with any bit of the content."""
+        """A hash of the content."""
         return digest_arrays(self.arrays)
 
 

@@ -1,8 +1,8 @@
-"""Words that messages of all parts share."""
+"""Wording shared by all messages."""
 
 from __future__ import annotations
 
 
 def count(amount: int, noun: str, plural: str = "") -> str:
-    """``1 run``, ``2 runs``; ``plural`` is for nouns that do not just take an s."""
+    """``1 run``, ``2 runs``; ``plural`` is for irregular nouns."""
     return f"{amount:,} {noun if amount == 1 else plural or noun + 's'}"

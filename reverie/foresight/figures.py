@@ -1,7 +1,4 @@
-"""Figures for sinks that can show them, as pictures (H, W, 3) of uint8.
-
-Nothing here knows windows or global state: each figure has a canvas of its own and is gone when it is drawn.
-"""
+"""Figures for sinks, as images (H, W, 3) of uint8. Each has its own canvas; pyplot's global state is not used."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from reverie.core.types import Array
 from reverie.foresight.measure import Calibration, Errors
 
 LARGEST = 1e30
-"""Beyond it numbers cannot be drawn."""
+"""Larger numbers cannot be drawn."""
 MOST_PANELS = 8
 PANELS_IN_A_ROW = 4
 
 
 def draw_curve(points: Array, title: str, unit: str, goal: float | None = None) -> Array:
-    """The mean returns of evaluations with their intervals: rows of place, mean, low, high."""
+    """Mean returns of evaluations with their intervals. ``points`` are rows of x, mean, low, high."""
     figure, (axes,) = _make_figure(1, (6.4, 3.6))
     places, mean, low, high = _drawable(points).T
     axes.fill_between(places, low, high, alpha=0.2, linewidth=0)
@@ -33,7 +30,7 @@ def draw_curve(points: Array, title: str, unit: str, goal: float | None = None) 
 
 
 def draw_errors(errors: Mapping[str, Errors]) -> Array:
-    """How the errors of dreams grow with the steps that they look ahead, beside those of repeating the last row."""
+    """Errors of open-loop predictions by steps ahead, beside those of repeating the last row."""
     shown = dict(list(errors.items())[:MOST_PANELS])
     figure, panels = _make_figure(len(shown))
     for axes, (key, found) in zip(panels, shown.items(), strict=True):
@@ -49,7 +46,7 @@ def draw_errors(errors: Mapping[str, Errors]) -> Array:
 
 
 def draw_calibrations(calibrations: Mapping[str, Calibration]) -> Array:
-    """What came, over what was predicted, in bins of alike predictions; on the dashed line they are the same."""
+    """Real values over predicted ones, in bins of similar predictions. On the dashed line both are equal."""
     figure, panels = _make_figure(len(calibrations))
     for axes, (key, found) in zip(panels, calibrations.items(), strict=True):
         predicted, actual = _drawable(found.predicted), _drawable(found.actual)
@@ -57,12 +54,12 @@ def draw_calibrations(calibrations: Mapping[str, Calibration]) -> Array:
         axes.plot(ends, ends, color="grey", linewidth=1, linestyle="dashed")
         axes.plot(predicted, actual, marker="o", markersize=4)
         axes.set_title(key, fontsize=10, parse_math=False)
-        axes.set(xlabel="predicted", ylabel="came")
+        axes.set(xlabel="predicted", ylabel="real")
     return _picture(figure)
 
 
 def _make_figure(count: int, size: tuple[float, float] = (3.2, 2.4)) -> tuple[Any, list[Any]]:
-    """A figure with ``count`` axes of a size in hundreds of pixels, side by side and in further rows."""
+    """A figure with ``count`` axes in rows. ``size`` is that of each, in hundreds of pixels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,6 +1,6 @@
-"""Pictures of what a world model foresees: truth, model and error side by side, one line per env.
+"""Images of open-loop predictions: truth, model and error side by side, one row per env.
 
-The strip between truth and model is green while the model is shown everything, and orange while it dreams.
+The strip between truth and model is green while the model observes, and orange while it imagines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SEEN, DREAMT = (88, 196, 120), (245, 160, 66)
 
 
 def compare_frames(truth: Array, model: Array, is_dreamt: Array) -> Array:
-    """Images (B, T, H, W, C) of both, and where the model dreamt (B, T), as frames (T, height, width, 3)."""
+    """Images (B, T, H, W, C) of both as frames (T, height, width, 3). ``is_dreamt`` (B, T) marks imagined ones."""
     truth, model = as_colours(truth), as_colours(model)
     error = 128 + (model.astype(np.int16) - truth) // 2
     envs, times, height, width = truth.shape[:4]
@@ -32,7 +32,7 @@ def compare_frames(truth: Array, model: Array, is_dreamt: Array) -> Array:
 
 
 def reconstruction_picture(truth: Array, model: Array, columns: int = 12) -> Array:
-    """Some of the images (B, T, H, W, C): truth above what the model made of it, (height, width, 3)."""
+    """Some of the images (B, T, H, W, C), truth above its reconstruction, as one image (height, width, 3)."""
     times = np.linspace(0, truth.shape[1] - 1, min(columns, truth.shape[1])).astype(int)
     pairs = np.concatenate([truth[:, times], model[:, times]], axis=2)  # (B, columns, 2 H, W, C)
     lines = as_colours(pairs).swapaxes(1, 2)  # (B, 2 H, columns, W, 3)
@@ -40,7 +40,7 @@ def reconstruction_picture(truth: Array, model: Array, columns: int = 12) -> Arr
 
 
 def as_colours(images: Array) -> Array:
-    """Images (..., C) as (..., 3): grey ones thrice; of a stack of frames the newest."""
+    """Images (..., C) as RGB (..., 3). Of a stack of frames, the newest."""
     if images.shape[-1] % 3 == 0:
         return images[..., -3:]
     return np.repeat(images[..., -1:], 3, axis=-1)
