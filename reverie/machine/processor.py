@@ -1,4 +1,4 @@
-"""What this processor is, and what numerical libraries make of it: part of what decides the bits of a result."""
+"""The processor, and the kernels that numerical libraries choose for it. Both influence the exact bits of results."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from itertools import takewhile
 from pathlib import Path
 
 BLAS_KERNELS = "OPENBLAS_CORETYPE"
-"""The variable by which numpy's OpenBLAS can be told which kernels to take. It looks once, when numpy is loaded."""
+"""Environment variable that chooses the kernels of numpy's OpenBLAS. Only read when numpy is loaded."""
 _INFO = Path("/proc/cpuinfo")
 
 
 @cache
 def facts() -> dict[str, str]:
-    """What Linux tells of the first core; nothing elsewhere."""
+    """Linux's description of the first core. Empty on other systems."""
     if not _INFO.exists():
         return {}
     with _INFO.open(encoding="utf-8", errors="replace") as file:
@@ -22,19 +22,19 @@ def facts() -> dict[str, str]:
 
 
 def is_half_used_by_mkl() -> bool:
-    """Whether this core computes a whole AVX-512 register at a time, as AMD's do from the family 26 (Zen 5) on.
+    """Whether this is an AMD processor with full-width AVX-512 units (family 26, Zen 5, or newer).
 
-    MKL, which torch multiplies with, uses registers of half that width on every processor that is not Intel's.
+    MKL, torch's library for matmuls, uses registers of half that width on processors that are not Intel's.
     """
-    known = facts()
-    family = known.get("cpu family", "")
-    is_newer = known.get("vendor_id") == "AuthenticAMD" and family.isdigit() and int(family) >= 26
-    return is_newer and "avx512f" in known.get("flags", "").split()
+    core = facts()
+    family = core.get("cpu family", "")
+    is_zen_5 = core.get("vendor_id") == "AuthenticAMD" and family.isdigit() and int(family) >= 26
+    return is_zen_5 and "avx512f" in core.get("flags", "").split()
 
 
 def blas_kernels() -> str:
-    """The kernels that numpy's BLAS has taken, such as SkylakeX; empty if it does not say."""
-    import numpy  # noqa: F401, whose library it is
+    """The kernels of numpy's BLAS, such as SkylakeX. Empty if unknown."""
+    import numpy  # noqa: F401 - loads the library
     from threadpoolctl import threadpool_info
 
     return ", ".join(sorted({library["architecture"] for library in threadpool_info() if "architecture" in library}))

@@ -1,7 +1,7 @@
-"""How busy the machine is: processor and memory, of this process and of the whole machine.
+"""Processor and memory usage of this process and of the whole machine.
 
-Read from ``/proc`` where there is one; what a machine does not tell is left out. None of it is reproducible, so it goes
-to machine.jsonl. Worker processes of a process vector count for the machine, not for this process.
+Read from ``/proc`` if the system has it; unknown values are left out. The values are not reproducible, so they are
+logged to machine.jsonl. Worker processes of a process vector count for the machine, not for this process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROC = Path("/proc")
 
 
 class Meter:
-    """Tells the usage since it was last asked."""
+    """Measures the usage since its last reading."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self.proc = proc
@@ -24,7 +24,7 @@ class Meter:
         self._machine_before = self._machine_ticks()
 
     def read(self) -> dict[str, float]:
-        """``usage/*`` and ``memory/*``."""
+        """The metrics ``usage/*`` and ``memory/*``."""
         return {**self._processor(), **self._memory()}
 
     def _processor(self) -> dict[str, float]:
@@ -47,7 +47,7 @@ class Meter:
         return {f"memory/{word}_megabytes": size / 1024**2 for word, size in found.items() if size is not None}
 
     def _machine_ticks(self) -> tuple[int, int] | None:
-        """Busy ticks and all ticks of all processors since the machine was started."""
+        """Busy ticks and all ticks of all processors since boot."""
         try:
             ticks = [int(word) for word in (self.proc / "stat").read_text().split("\n", 1)[0].split()[1:9]]
             idle = ticks[3] + ticks[4]
@@ -57,13 +57,13 @@ class Meter:
 
 
 def peak_memory() -> int:
-    """The most bytes of memory that this process has ever held."""
+    """Peak memory of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 def resident_memory(proc: Path = PROC) -> int | None:
-    """Bytes of memory that this process holds now; None where the system does not tell."""
+    """Memory of this process in bytes. None if the system does not report it."""
     try:
         return int((proc / "self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -71,7 +71,7 @@ def resident_memory(proc: Path = PROC) -> int | None:
 
 
 def machine_memory(name: str, proc: Path = PROC) -> int | None:
-    """Bytes of the whole machine: MemTotal, MemAvailable ...; None where the system does not tell."""
+    """Memory of the machine in bytes: MemTotal, MemAvailable ... None if the system does not report it."""
     try:
         lines = (proc / "meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
