@@ -71,7 +71,7 @@ def weights(agent: Any) -> list[torch.Tensor]:
 
 
 def make_batch(agent: Any, seed: int) -> Row:
-    """Rows with ends of episodes in them; where they are replayed with importance, so that priorities go back."""
+    """Rows with episode ends. For replay they have importance weights, so updates write priorities back."""
     length = 9 if isinstance(agent, PPO) else agent.config.n_step + 1
     rows = random_rows(agent.specs, 12, length, seed)
     rows["terminated"][1, 1] = rows["truncated"][2, 1] = rows["terminated"][3, 0] = True
@@ -129,3 +129,38 @@ def test_what_numpy_cannot_do_is_left_to_torch() -> None:
         learner = DQN(DQN.Config.model_validate({"network": MLP, **values}), specs, make_generator("weights"))
         assert learner.numpy_engine is None
     assert SAC(SAC.Config(), specs, make_generator("weights")).numpy_engine is None  # discrete actions
+
+
+OFF_POLICY = [case for case, (kind, *_) in CASES.items() if kind in (DQN, SAC)]
+
+
+@pytest.mark.parametrize("case", OFF_POLICY)
+def test_both_engines_of_one_agent_share_its_weights(case: str) -> None:
+    """After a step of the numpy engine, the torch form computes the same values or actions, with and without noise."""
+    agent = make(case, "numpy")
+    agent.update(make_batch(agent, 1), Clock(), make_generator("update"))
+    now, engines = column_of(make_batch(agent, 5)), (agent.engine, agent)
+    assert agent.engine is not agent
+    if isinstance(agent, DQN):
+        outputs = [[engine.q_values(now, {}, None)[0] for engine in engines]]
+    else:
+        noises = (None, agent.actions.sample_noise(make_generator("noise"), 12))
+        outputs = [[engine.choose(now, {}, noise)[0] for engine in engines] for noise in noises]
+    for by_numpy, by_torch in outputs:
+        np.testing.assert_allclose(by_numpy, by_torch, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", OFF_POLICY)
+def test_both_engines_return_the_same_results_of_a_gradient_step(case: str) -> None:
+    results = []
+    for engine in ("numpy", "torch"):
+        agent = make(case, engine)
+        transitions = agent.replay.transitions(make_batch(agent, 2), 0.9, agent.config.n_step)
+        settings = [agent.config] if isinstance(agent, DQN) else []
+        found = agent.engine.gradient_step(transitions, *settings, 0.01, make_generator("step"))
+        results.append([found] if isinstance(agent, DQN) else found)
+    for by_numpy, by_torch in zip(*results, strict=True):
+        assert by_numpy.metrics == pytest.approx({k: float(v) for k, v in by_torch.metrics.items()}, rel=1e-3, abs=1e-4)
+        assert float(by_numpy.grad_norm) == pytest.approx(float(by_torch.grad_norm), rel=1e-3)
+        for name, values in by_numpy.aux.items():
+            torch.testing.assert_close(values, by_torch.aux[name], rtol=1e-3, atol=1e-4)
