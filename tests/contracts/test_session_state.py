@@ -15,6 +15,8 @@ from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
 from tests.contracts.reachable import reachable
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 CASES = {
     "ppo": ("CartPole-v1:ppo", "phases.learn.collect.rows=64", "algorithm.epochs=2"),
     "ppo with a normaliser and smooth noise": (

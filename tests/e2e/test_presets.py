@@ -11,6 +11,8 @@ from reverie.build import build
 from reverie.envs.make import find_spec
 from tests.unit.config.test_presets import SPECS
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 EXTRAS = {"box2d": ".box2d", "mujoco": ".mujoco", "crafter": "envs.crafter", "dmc": "envs.dm_control"}
 
 

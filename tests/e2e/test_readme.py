@@ -11,6 +11,8 @@ import reverie as package
 from tests.e2e.conftest import Command
 from tests.unit.test_project import FENCED, ROOT, commands_of
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 README = (ROOT / "README.md").read_text()
 BUDGETS = {"train": ("--steps", "300"), "resume": ("--steps", "900"), "eval": ("--episodes", "3")}
 BUDGETS["envs check"] = ("--episodes", "1")

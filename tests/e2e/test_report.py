@@ -116,6 +116,7 @@ def test_a_page_about_ten_thousand_metrics_stays_small(tmp_path: Path) -> None:
     assert "more metrics not listed" in text
 
 
+@pytest.mark.no_cover  # tracing doubles the time
 def test_a_hundred_megabytes_of_metrics_are_thinned_and_no_evaluation_is_lost(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     ordinary = ", ".join(f'"update/metric_{n}": {0.1 * n:.6f}' for n in range(8))

@@ -11,6 +11,8 @@ import pytest
 from reverie import api
 from tests.e2e.conftest import SMALL, type_elsewhere
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 WORDS = (*SMALL, "normaliser.observation=rolling", "normaliser.reward=true")
 
 

@@ -14,6 +14,8 @@ from tests.unit.algos.batches import BOX, OBSERVATIONS
 from tests.unit.algos.test_dreamer import SMALL, make, make_batch, weights
 from tests.unit.algos.test_dreamer_forms import NORMAL, SMOOTH, gaussian_batch
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 PLAIN = {"model": {**SMALL["model"], "reward": NORMAL["reward"]}, "critic": SMOOTH["critic"]}
 FORMS: dict[str, dict[str, Any]] = {
     "two-hot, vector": {},

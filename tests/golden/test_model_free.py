@@ -29,6 +29,8 @@ from tests.unit.algos.batches import (
     random_rows,
 )  # fmt: skip
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 MLP = {"network": {"kind": "mlp", "units": (16, 8)}, "learning_rate": 0.01}
 GRU = {"network": {"kind": "gru", "units": 8}, "learning_rate": 0.01}
 RAINBOW = {

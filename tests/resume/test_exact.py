@@ -14,6 +14,8 @@ from reverie.core.errors import ConfigError
 from reverie.log.sinks import read_jsonl
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train, train_in_pieces
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 REPLAY = (
     "env.vector=sync", "phases.prefill.duration_steps=64", "buffers.main.min_rows=32",
     "phases.learn.evaluate={episodes: 2, every_steps: 100}", "evaluate.final_episodes=2",

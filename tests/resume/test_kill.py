@@ -21,6 +21,8 @@ from reverie import api
 from reverie.core.rng import make_generator
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 WORKERS = (
     "Pendulum-v1:ppo", "env.num_envs=2", "env.vector=process", "env.workers=2", "phases.learn.collect.rows=64",
     "phases.learn.evaluate={episodes: 2, every_steps: 2000}", "evaluate.final_episodes=1",

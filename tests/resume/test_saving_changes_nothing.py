@@ -16,6 +16,8 @@ from reverie.store.run_folder import RunFolder
 from reverie.training.orchestrator import Orchestrator
 from tests.resume.pieces import CHECKING, PPO, assert_equal_runs, train
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 CASES = {
     "ppo with normalisers": (*PPO, "normaliser.observation=rolling", "normaliser.reward=true"),
     "replay with write-back": (

@@ -14,6 +14,8 @@ from reverie.config.schema import RunConfig
 from reverie.config.tree import Path, leaves
 from reverie.config.validate import load_config
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 KINDS = {
     "classic": ("Acrobot-v1", 32), "dmc_proprio": ("dmc/walker_walk", 1024), "dmc_vision": ("dmc/walker_walk", 256),
     "atari100k": ("ALE/Pong-v5", 256), "atari": ("ALE/Pong-v5", 32), "crafter": ("Crafter/Reward", 512),

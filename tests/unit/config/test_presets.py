@@ -16,6 +16,8 @@ from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import ConfigError
 
+pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
+
 SHIPPED = [
     (name.relative_to(presets.PACKAGE_PRESETS / "env").with_suffix("").as_posix())
     for name in sorted((presets.PACKAGE_PRESETS / "env").rglob("*.yaml"))

@@ -42,6 +42,7 @@ def test_it_can_be_drawn_larger_than_it_is_seen() -> None:
     assert env.step(0)[0].shape == seen.shape
 
 
+@pytest.mark.no_cover  # tracing doubles the time
 def test_an_episode_follows_from_its_seed_alone() -> None:
     fresh, used = (make_env(EnvConfig(id="Crafter/Reward")) for _ in range(2))
     play(used, 5, 20)  # other episodes before leave no trace
