@@ -1,4 +1,4 @@
-"""The newest look of a run at its world model, as its files tell it: errors by steps ahead, calibration, pictures."""
+"""Reads the newest foresight of a run from its files: errors by steps ahead, calibration, pictures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reverie.store.run_folder import FORESIGHT, FORESIGHT_NUMBERS
 LARGEST_FILE = 6 << 20
 MOST_KEYS = 8
 MARKS = {".mp4": ("video/mp4", 4, b"ftyp"), ".gif": ("image/gif", 0, b"GIF8"), ".png": ("image/png", 1, b"PNG")}
-"""The kind of a file, and the bytes that it must have at a place."""
+"""By file ending: media type, and the bytes that the file must contain at an offset."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was predicted and what came, on average over bins of alike predictions; and how far apart they are."""
+    """Mean predictions and mean actual values over bins of similar predictions, and their difference."""
 
     key: str
     error: float
@@ -39,19 +39,19 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Foresight:
-    """What the newest look found, and its pictures by title, as addresses that hold them."""
+    """The newest foresight of a run. ``pictures`` are pairs of title and data URL."""
 
     x: float
-    """Where it was taken, on the run's axis."""
+    """Position on the run's axis."""
     curves: list[Curves]
     calibrations: list[Calibration]
     pictures: list[tuple[str, str]]
     reconstructions: dict[str, float]
-    """By key: squared error of what is shown of a row that has just been seen."""
+    """By key: mean squared error of reconstructions."""
 
 
 def read_foresight(run: Path, problems: list[str]) -> Foresight | None:
-    """The newest look of a run; None if there is none."""
+    """The newest foresight of a run, or None."""
     try:
         taken = sorted((int(path.name), path.name) for path in (run / FORESIGHT).iterdir() if _is_number(path.name))
     except OSError:
@@ -112,14 +112,14 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _pair(values: Any, *names: str) -> tuple[list[float], list[float]]:
-    """Two lists of as many numbers; empty ones if they are not that."""
+    """Two lists of numbers of equal length. Empty ones if the values are anything else."""
     entries = _mapping(values)
     one, other = (_numbers(entries.get(name)) for name in names)
     return (one, other) if len(one) == len(other) else ([], [])
 
 
 def _numbers(values: Any) -> list[float]:
-    """A list of finite numbers; empty if it is none."""
+    """A list of finite numbers. Empty if the value is anything else."""
     entries: Sequence[Any] = values if isinstance(values, list) else ()
     found = [as_number(entry) for entry in entries[:1000]]
     return [] if None in found else [entry for entry in found if entry is not None]

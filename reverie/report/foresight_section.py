@@ -1,4 +1,4 @@
-"""The section about a world model: the newest look of the run, as films, pictures, charts and numbers."""
+"""The section about a world model: the newest foresight of the run as videos, pictures, charts and numbers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from reverie.report.foresight_data import Calibration, Curves, Foresight
 from reverie.report.formatting import escape, number, whole
 from reverie.report.html_elements import section, small_figure, table
 
-ERROR_HEAD = ("foreseen", "steps", "error at the first", "error at the last", "repeating there", "ratio there")
-CALIBRATION_HEAD = ("predicted", "mean error over alike predictions", "mean error")
+ERROR_HEAD = ("predicted", "steps", "error at the first", "error at the last", "error of repeating", "ratio")
+CALIBRATION_HEAD = ("predicted", "calibration error", "bias")
 
 
 def foresight_section(look: Foresight | None, unit: str = "env steps", judged: str = "") -> str:
-    """``judged`` is the verdict on the model."""
+    """The section, with ``judged``, the verdict on the model, at its top. Empty without a world model."""
     if look is None:
         return ""
     html = "".join(_picture(title, address) for title, address in look.pictures)
@@ -26,17 +26,18 @@ def foresight_section(look: Foresight | None, unit: str = "env steps", judged: s
     if look.calibrations:
         html += table(CALIBRATION_HEAD, calibration_rows(look), (1, 2), "Calibration")
     html = f"<p><b>{escape(judged)}</b></p>{html}" if judged else html
-    note = f"{about(look, unit)} Dashed: what repeating gives, and predictions that come true."
+    note = f"{about(look, unit)} Dashed: the error of repeating the last row, and perfect calibration."
     return section("World model", html, note)
 
 
 def about(look: Foresight, unit: str) -> str:
-    """What the model was shown."""
-    return f"Episodes that were never learnt from, at {whole(look.x)} {unit}."
+    """Which episodes the model was tested on."""
+    return f"Measured on new episodes, at {whole(look.x)} {unit}."
 
 
 def error_rows(look: Foresight) -> list[list[str]]:
-    """By key: the model's errors at the first and the last step of its dreams, that of repeating, and their ratio."""
+    """By key: the model's error at the first and the last step of its dreams, the error of repeating the last row, and
+    the ratio of the two."""
     return [_error_row(curves) for curves in look.curves]
 
 
@@ -48,10 +49,10 @@ def _error_figure(curves: Curves) -> str:
     x = np.arange(1, len(curves.model) + 1, dtype=float)
     lines = [Line(x, np.array(curves.model), colour=0), Line(x, np.array(curves.repeat_last), colour=1)]
     last = number(curves.model[-1])
-    told = (
+    description = (
         f"{curves.key}: error of {last} after {count(len(x), 'step')}, {number(curves.repeat_last[-1])} by repeating."
     )
-    chart = Chart(lines, told, "steps ahead", "mean squared error", has_dashes=True)
+    chart = Chart(lines, description, "steps ahead", "mean squared error", has_dashes=True)
     return small_figure(curves.key, chart, f"open loop, {last} at the end")
 
 
@@ -59,9 +60,9 @@ def _calibration_figure(found: Calibration) -> str:
     x = np.array(found.predicted)
     ends = np.array([x.min(), x.max()])
     lines = [Line(x, np.array(found.actual), has_points=True, colour=0), Line(ends, ends, colour=1)]
-    told = f"{found.key}: predictions are off by {number(found.error)} on average over bins of alike ones."
-    chart = Chart(lines, told, "predicted", "came", has_dashes=True, is_counted=False)
-    return small_figure(f"{found.key}, calibration", chart, f"off by {number(found.error)}")
+    description = f"{found.key}: mean calibration error {number(found.error)}."
+    chart = Chart(lines, description, "predicted", "actual", has_dashes=True, is_counted=False)
+    return small_figure(f"{found.key}, calibration", chart, f"mean error {number(found.error)}")
 
 
 def _error_row(curves: Curves) -> list[str]:
@@ -71,7 +72,7 @@ def _error_row(curves: Curves) -> list[str]:
 
 
 def _picture(title: str, address: str) -> str:
-    film = f'<video controls muted loop playsinline preload="metadata" src="{address}"></video>'
+    video = f'<video controls muted loop playsinline preload="metadata" src="{address}"></video>'
     image = f'<img alt="{escape(title)}" src="{address}" style="max-width:100%;image-rendering:pixelated">'
-    shown = film if address.startswith("data:video/") else image
+    shown = video if address.startswith("data:video/") else image
     return f"<figure><figcaption><b>{escape(title)}</b></figcaption>{shown}</figure>"

@@ -10,13 +10,13 @@ from reverie.report.foresight_data import Curves, Foresight
 from reverie.report.formatting import number
 
 MOST_RECONSTRUCTION = 0.5
-"""Largest error of reconstructions, as a share of how much what is seen varies; 1 is no better than a mean picture."""
+"""Highest acceptable error of reconstructions, relative to the variance of observations. 1 is as good as the mean."""
 MOST_OPEN_LOOP = 0.8
-"""Largest error at the end of dreams, as a share of the error of repeating what was seen last."""
+"""Highest acceptable error at the end of dreams, relative to the error of repeating the last row."""
 
 
 def verdict(look: Foresight, score: float | None = None, solved_at: float | None = None) -> str:
-    """One sentence; empty if the look has nothing to judge by."""
+    """One sentence. Empty if the foresight has no reconstructions of changing observations."""
     changing = [curves for curves in look.curves if curves.repeat_last[-1] > 0]
     observations = [curves for curves in changing if curves.key.startswith("obs")]
     latents = [curves for curves in changing if curves.key.startswith("latent/")]
@@ -38,7 +38,7 @@ def verdict(look: Foresight, score: float | None = None, solved_at: float | None
 
 
 def _reconstruction(look: Foresight, observations: list[Curves]) -> str:
-    # Two rows far apart differ by twice the variance of what is seen.
+    # The mean squared difference of two rows far apart is twice the variance.
     known = {curves.key: curves.repeat_last[-1] / 2 for curves in observations if curves.key in look.reconstructions}
     shares = {key: look.reconstructions[key] / variance for key, variance in known.items()}
     worst = max(shares, key=lambda key: shares[key], default=None)

@@ -6,7 +6,8 @@ while ...:
     row = interaction.act()             # the row that arrived, with its action and extras
     interaction.step(row["action"])     # the next row arrives
 ```
-The user of the loop decides when it ends and what happens to the rows.
+The user of the loop decides when it ends and what happens to the rows. Other code steps envs only to test the
+envs themselves (snapshots, ``envs check``, smoke test) or where the actions come from outside (``Agent``, keyboard).
 """
 
 from __future__ import annotations

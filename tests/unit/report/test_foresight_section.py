@@ -46,7 +46,7 @@ def test_errors_and_bins_are_charts(tmp_path: Path) -> None:
     html = foresight_section(read_foresight(tmp_path, []))
     assert html.count("<svg") == 2
     assert "obs: error of 0.2000 after 2 steps, 0.4000 by repeating." in html
-    assert "reward: predictions are off by 0.2500" in html
+    assert "reward: mean calibration error 0.2500" in html
 
 
 def test_bins_below_zero_are_within_the_chart(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_bins_below_zero_are_within_the_chart(tmp_path: Path) -> None:
 def test_the_same_numbers_as_text(tmp_path: Path) -> None:
     write_look(write_run(tmp_path))
     text = run_text(gather(tmp_path / "Toy-v0-ppo-s1-1"))
-    assert "## World model\n\nEpisodes that were never learnt from, at 200 env steps.\n" in text
+    assert "## World model\n\nMeasured on new episodes, at 200 env steps.\n" in text
     assert "| obs | 2 | 0.1000 | 0.2000 | 0.4000 | 0.5000 |" in text
     assert "| reward | 0.2500 | −0.5000 |" in text
     assert "World model" not in run_text(gather(write_run(tmp_path, "other")))
