@@ -7,9 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from reverie.core.errors import ReverieError
 from reverie.envs import gl
-from reverie.envs.config import EnvConfig
 
 DEFAULT_FPS = 30.0
 
@@ -25,20 +23,8 @@ def prepare_rendering() -> None:
     gl.choose_backend()
 
 
-def can_render(config: EnvConfig) -> bool:
-    """Whether the env declares that it renders frames. False if it cannot be made."""
-    from reverie.envs.make import make_env  # make.py imports this module
-
-    try:
-        env = make_env(config)
-    except ReverieError:
-        return False
-    env.close()
-    return has_frames(env)
-
-
 def has_frames(env: gym.Env[Any, Any]) -> bool:
-    """Whether an env says that it renders frames."""
+    """Whether an env declares that it renders frames."""
     return "rgb_array" in (env.metadata.get("render_modes") or ())
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
 
 from reverie.core.rng import make_generator
-from reverie.core.specs import Specs, read_specs
+from reverie.core.specs import Specs
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
-from reverie.envs.make import make_env
 from reverie.envs.vector import allocate_rows, row_layout
 
 TRIAL_STEPS = 20
@@ -19,17 +17,11 @@ PATIENCE_STEPS = 1000
 """Random steps in which an env without a time limit must end an episode."""
 
 
-def try_env(config: EnvConfig, steps: int = TRIAL_STEPS) -> bool:
+def play_trial(env: gym.Env[Any, Any], config: EnvConfig, specs: Specs, steps: int) -> bool:
     """Play at most ``steps`` random steps of one episode. Returns whether it ended.
 
     Raises :class:`~reverie.envs.errors.EnvError` for the first mistake of the env.
     """
-    with closing(make_env(config)) as env:
-        return play_trial(env, config, read_specs(env), steps)
-
-
-def play_trial(env: gym.Env[Any, Any], config: EnvConfig, specs: Specs, steps: int) -> bool:
-    """The same with an env that exists."""
     rows = allocate_rows(row_layout(specs, config.log_keys), 1)
     episode = Episode(env, specs, config.log_keys, 0, "trial", 0, 1)
     episode.reset(rows, 0)

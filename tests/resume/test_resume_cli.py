@@ -90,9 +90,9 @@ def test_a_longer_budget_is_told_in_what_the_run_is_counted_in() -> None:
 def test_other_kernels_of_numpy_are_told(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     then = versions()
     monkeypatch.setattr("reverie.runs.resume.versions", lambda: {**then, "blas": "Other"})
-    told = " ".join(reverie("resume", run.name, "--runs-dir", str(run.parent)).output.split())
-    assert f"blas {then['blas']} -> Other" in told
-    assert "OPENBLAS_CORETYPE" in told
+    output = " ".join(reverie("resume", run.name, "--runs-dir", str(run.parent)).output.split())
+    assert f"blas {then['blas']} -> Other" in output
+    assert "OPENBLAS_CORETYPE" in output
 
 
 def test_the_same_versions_are_not_told(run: Path) -> None:
@@ -327,9 +327,9 @@ def test_a_budget_beyond_the_schedules_is_told_and_what_it_says_helps() -> None:
     prepared = prepare_new("CartPole-v1:ppo")
     assert spent_schedules(prepared.config) == []
     longer, _ = change_config(prepared, [], steps=150_000)
-    (told,) = spent_schedules(longer.config)
-    assert "0 after env step 100,000" in told
-    stretched, _ = change_config(prepared, told.partition("add: ")[2].split(), steps=150_000)
+    (message,) = spent_schedules(longer.config)
+    assert "0 after env step 100,000" in message
+    stretched, _ = change_config(prepared, message.partition("add: ")[2].split(), steps=150_000)
     assert spent_schedules(stretched.config) == []
     assert stretched.config.algorithm.learning_rate.to_steps == 150_000  # type: ignore[attr-defined]
 

@@ -202,15 +202,15 @@ def test_a_share_that_leaves_nothing_on_one_side_is_refused(tmp_path: Path, shar
     make_player("dict").record(4, 0, tmp_path / "data")
     source = open_source(str(tmp_path / "data"))
     assert sum(is_held_out(number, share) for number in range(4)) == caught
-    with pytest.raises(ConfigError, match=f"{caught} of 4 episodes are held out with buffers.main.holdout") as told:
+    with pytest.raises(ConfigError, match=f"{caught} of 4 episodes are held out with buffers.main.holdout") as refused:
         check_holdout(source, share, "buffers.main.holdout")
-    proposed = float(told.value.fix.partition("=")[2].split()[0])
+    proposed = float(refused.value.fix.partition("=")[2].split()[0])
     assert 0 < sum(is_held_out(number, proposed) for number in range(4)) < 4
     check_holdout(source, proposed, "buffers.main.holdout")
 
 
 def test_one_episode_cannot_be_shared(tmp_path: Path) -> None:
     make_player("dict").record(1, 0, tmp_path / "data")
-    with pytest.raises(ConfigError, match="of 1 episodes are held out") as told:
+    with pytest.raises(ConfigError, match="of 1 episodes are held out") as refused:
         check_holdout(open_source(str(tmp_path / "data")), 0.5, "holdout")
-    assert told.value.fix == "Store more episodes."
+    assert refused.value.fix == "Store more episodes."

@@ -1,4 +1,4 @@
-"""The mistakes of an env are told in training in the words of ``reverie envs check``, however the envs run."""
+"""Training reports mistakes of an env with the messages of ``reverie envs check``, with every kind of vector."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _play(name: str, **settings: Any) -> EnvError:
     "settings", [{}, {"max_episode_steps": 4}, {"wrappers": [{"kind": "action_repeat"}]}], ids=["bare", "limit", "own"]
 )
 def test_training_says_what_is_wrong(name: str, settings: dict[str, Any]) -> None:
-    told = _play(name, vector="sync", **settings)
+    error = _play(name, vector="sync", **settings)
     expected = MISTAKES[name]
     if "wrappers" in settings:  # a wrapper of ours that meets the reward first does not count steps
         expected = expected.replace("The reward at step 1", "The reward")
-    assert told.message.startswith(expected)
-    assert told.fix
+    assert error.message.startswith(expected)
+    assert error.fix
 
 
 @pytest.mark.parametrize("name", ["OldStep", "MissingKey", "TextReward"])
@@ -67,12 +67,12 @@ def test_a_mistake_in_a_worker_is_told_alike_and_at_once(name: str) -> None:
 
 
 def test_an_exception_comes_with_the_envs_own_lines_and_no_others() -> None:
-    told = _play("FailingStep", vector="sync", max_episode_steps=4)
+    error = _play("FailingStep", vector="sync", max_episode_steps=4)
     source = Path(__file__).with_name("broken_envs.py")
     number = next(i for i, line in enumerate(source.read_text().splitlines(), 1) if "the wheel came off" in line)
-    assert told.fix == f"Correct step() in {source}, line {number}."
-    assert told.message.count("File ") == 1
-    assert 'raise RuntimeError("the wheel came off")' in told.message
+    assert error.fix == f"Correct step() in {source}, line {number}."
+    assert error.message.count("File ") == 1
+    assert 'raise RuntimeError("the wheel came off")' in error.message
 
 
 @pytest.mark.parametrize("name", ["OldStep", "FailingStep"])

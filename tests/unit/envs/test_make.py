@@ -98,10 +98,10 @@ def test_mujoco_leaves_no_file_and_warns_once(tmp_path: Path, monkeypatch: pytes
             env.step(env.action_space.sample())
         env.unwrapped.data.qvel[:] = float("nan")  # type: ignore[attr-defined]
         env.step(env.action_space.sample())
-    told = capfd.readouterr()
-    (line,) = told.err.splitlines()
+    output = capfd.readouterr()
+    (line,) = output.err.splitlines()
     assert line.startswith("MuJoCo warns: Nan")
-    assert told.out == ""
+    assert output.out == ""
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""What drawing needs: which envs draw, and what is set where there is no screen."""
+"""Rendering: which envs render frames, and the environment variables without a screen."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from reverie.envs import gl
 from reverie.envs.config import EnvConfig
-from reverie.envs.render import can_render, prepare_rendering
+from reverie.envs.make import make_env
+from reverie.envs.render import has_frames, prepare_rendering
 
 
-def test_which_envs_draw() -> None:
-    assert can_render(EnvConfig(id="CartPole-v1"))
-    assert not can_render(EnvConfig(id="Reverie/Constant-v0"))
-    assert not can_render(EnvConfig(id="NoSuchEnv-v0"))
+def test_which_envs_render_frames() -> None:
+    assert has_frames(make_env(EnvConfig(id="CartPole-v1")))
+    assert not has_frames(make_env(EnvConfig(id="Reverie/Constant-v0")))
 
 
 @pytest.mark.parametrize("chosen", ["egl", None])

@@ -24,25 +24,25 @@ def test_what_proc_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("os.sysconf", lambda name: 4096)
     meter = Meter(make_proc(tmp_path, busy=100, idle=100))
     make_proc(tmp_path, busy=130, idle=170)
-    told = meter.read()
-    assert told["usage/system_cpu_percent"] == 30.0
-    assert told["memory/now_megabytes"] == 1.0
-    assert told["memory/available_megabytes"] == 2.0
+    usage = meter.read()
+    assert usage["usage/system_cpu_percent"] == 30.0
+    assert usage["memory/now_megabytes"] == 1.0
+    assert usage["memory/available_megabytes"] == 2.0
     make_proc(tmp_path, busy=140, idle=170)
     assert meter.read()["usage/system_cpu_percent"] == 100.0
 
 
 def test_without_proc_the_rest_is_told(tmp_path: Path) -> None:
-    told = Meter(tmp_path / "nowhere").read()
-    assert set(told) == {"usage/cpu_seconds", "usage/process_cpu_percent", "memory/peak_megabytes"}
+    usage = Meter(tmp_path / "nowhere").read()
+    assert set(usage) == {"usage/cpu_seconds", "usage/process_cpu_percent", "memory/peak_megabytes"}
 
 
 def test_this_process_is_measured() -> None:
     meter = Meter()
     sum(range(2_000_000))
-    told = meter.read()
-    assert told["usage/process_cpu_percent"] > 0
-    assert 0 < told.get("memory/now_megabytes", 1) <= told["memory/peak_megabytes"] * 1.5
+    usage = meter.read()
+    assert usage["usage/process_cpu_percent"] > 0
+    assert 0 < usage.get("memory/now_megabytes", 1) <= usage["memory/peak_megabytes"] * 1.5
 
 
 def test_machine_lines_hold_it_with_what_the_device_tells() -> None:

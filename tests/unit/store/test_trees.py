@@ -1,4 +1,4 @@
-"""Trees on disk: what is written comes back, and damage is told."""
+"""Trees on disk: reading returns what was written, and damage is reported."""
 
 from __future__ import annotations
 
