@@ -1,4 +1,4 @@
-"""Settings of the monitor: which bounds a run is watched for."""
+"""Settings of the monitor: the bounds that raise alerts."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from reverie.core.config import Config
 
 
 class MonitorConfig(Config):
-    """What the run is watched for. Each rule is named by its bound; null turns it off. No result depends on it."""
+    """Bounds that raise an alert when a metric crosses them; null turns one off. No result depends on them."""
 
     enabled: bool = True
-    """Whether the run is watched at all."""
+    """Check the bounds while the run trains."""
     patience: int = Field(5, ge=1)
-    """Lines of metrics in a row that must be past a bound before an alert; a run writes about 200."""
+    """Consecutive lines of metrics that must cross a bound before an alert. A run writes about 200 lines."""
     kl: float | None = Field(0.2, gt=0)
-    """Highest distance between the policies before and after an update."""
+    """Highest KL divergence between the policies before and after an update."""
     clip_fraction: float | None = Field(0.6, gt=0, le=1)
-    """Highest share of probability ratios that are cut."""
+    """Highest fraction of clipped probability ratios."""
     explained_variance: float | None = Field(-1.0, lt=1)
     """Lowest explained variance of the value function, for four times the patience."""
     gradient_growth: float | None = Field(100.0, gt=1)
-    """Highest gradient norm, as a multiple of what was usual before."""
+    """Highest gradient norm, as a multiple of its usual value so far."""
     gradient_low: float | None = Field(1e-8, gt=0)
-    """Lowest gradient norm: below it nothing is learnt."""
+    """Lowest gradient norm. Below it, nothing is learned."""
     encoder_share: float | None = Field(1e-3, gt=0)
-    """Lowest gradient norm of a world model's encoder, as a share of its decoder's: below it nothing seen is learnt."""
+    """Lowest gradient norm of a world model's encoder, as a fraction of its decoder's."""
     entropy: float | None = Field(0.01, gt=0, lt=1)
-    """Lowest entropy in the first half of the run: as a share of the highest possible, or, for continuous actions, as
-    the deviation of an action."""
+    """Lowest entropy in the first half of the run: as a fraction of the highest possible, or, for continuous actions,
+    as the standard deviation of an action."""
     no_progress: float | None = Field(0.5, gt=0, le=1)
-    """Longest share of the run's budget without a better evaluation."""
+    """Longest fraction of the run's budget without a better evaluation."""
     memory: float | None = Field(0.9, gt=0, le=1)
-    """Highest share of the machine's memory that the process may hold."""
+    """Highest fraction of the machine's memory that the process may hold."""
     slow_env: float | None = Field(0.8, gt=0, le=1)
-    """Highest share of the time that may pass in env steps."""
+    """Highest fraction of the time spent in env steps."""
     webhook: str | None = None
     """Where alerts are posted as JSON: an http(s) URL, or env:REVERIE_... to read it from an environment variable."""
 

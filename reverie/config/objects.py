@@ -1,4 +1,4 @@
-"""What a Python program gives to ``train`` as objects, in the words that a command would have."""
+"""Translate Python objects given to ``train`` into the words of a command line."""
 
 from __future__ import annotations
 

@@ -109,12 +109,12 @@ class Phase(Config):
     until: Until | None = None
     """Ends the phase early when a metric reaches a bound."""
     keep: tuple[str, ...] = ("algorithm", "buffer", "normaliser", "episodes")
-    """What passes on to the next phase. Everything else is reset."""
+    """What the next phase continues with: algorithm, buffer, normaliser, episodes. The rest is reset."""
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings for this phase only, as dotted keys (algorithm.learning_rate: 1e-4). Env settings apply to collecting:
     evaluations always play the run's own env."""
     repeat: int = Field(1, ge=1)
-    """How often the inner phases run."""
+    """How many times the inner phases run."""
     phases: tuple[Phase, ...] = ()
     """Inner phases, run in order."""
 

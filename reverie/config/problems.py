@@ -1,7 +1,7 @@
-"""Everything that is wrong with what a user wrote, told at once.
+"""Report all problems of a new config at once.
 
-Values of the wrong shape hide what does not fit together, because checks across fields need a config. So what is broken
-is taken out, and the rest is checked without it.
+Invalid values hide misfits between fields, because checks across fields need a valid config. So invalid values are
+replaced by defaults, and the rest is checked without them.
 """
 
 from __future__ import annotations

@@ -18,16 +18,16 @@ SCHEMA_VERSION = 7
 
 
 class ForesightConfig(Config):
-    """A look into world models at every evaluation: how well they foresee episodes that they never learn from."""
+    """Measures at every evaluation how well a world model predicts episodes that it does not learn from."""
 
     enabled: bool = True
-    """Whether there is one; algorithms without a world model have none anyway."""
+    """Measure it. Has no effect on algorithms without a world model."""
     context: int = Field(5, ge=1)
-    """Rows that the model is shown before its first dream."""
+    """Rows that the model observes before its first open-loop prediction."""
     steps: int = Field(15, ge=1)
-    """How far each dream goes, with the actions that were really done."""
+    """Length of each open-loop prediction, with the actions that were really taken."""
     dreams: int = Field(12, ge=1)
-    """Dreams per env, one after the other: each begins where the one before ended, from what was really seen."""
+    """Open-loop predictions per env, one after the other. Each starts from the real row where the last one ended."""
 
     @property
     def rows(self) -> int:
@@ -36,18 +36,18 @@ class ForesightConfig(Config):
 
 
 class EvaluateConfig(Config):
-    """How evaluations are played; how often and how many is said in the phases."""
+    """How evaluations are played. Phases set how often, and how many episodes."""
 
     num_envs: int = Field(5, ge=1)
-    """Envs side by side. Part of the config because another number gives other bits."""
+    """Envs that run side by side. Another number gives slightly different results."""
     sample: bool = False
-    """Draw actions as in collection instead of taking the policy's best. eval, play and record do so, too."""
+    """Sample actions as in collection instead of taking the best one. Also used by eval, play and record."""
     warmup_steps: int = Field(0, ge=0)
     """No evaluation before this many env steps, in phases that collect."""
     final_episodes: int = Field(20, ge=0)
-    """Episodes of the evaluation at the end of the run; 0 leaves it out."""
+    """Episodes of the evaluation at the end of the run; 0 skips it."""
     foresight: ForesightConfig = ForesightConfig()
-    """The look into world models; its episodes are played in ``num_envs`` envs."""
+    """Open-loop predictions of world models, on episodes in ``num_envs`` envs."""
 
 
 class BackendConfig(Config):
@@ -88,9 +88,9 @@ class LogConfig(Config):
     loggers: tuple[Annotated[ComponentConfig, Component("logger")], ...] = ()
     """More sinks by their kind, such as a class of your own."""
     rules: dict[str, MetricRule] = Field(default_factory=dict)
-    """How metrics are shown, by patterns of their names; added after the shipped rules."""
+    """How metrics are shown, by patterns of their names. Applied after the built-in rules."""
     show: tuple[str, ...] = ()
-    """Which metrics the live table shows, by patterns such as collect/*; all if there is none."""
+    """Metrics in the live table, by patterns such as collect/*; the default shows all."""
     report: bool = True
     """Write report.html and report.md into the run folder when the run ends."""
 
@@ -111,31 +111,31 @@ class CheckpointConfig(Config):
     """Cycles between two checkpoints in phases that are counted in cycles, where it replaces the other two; 0 chooses a
     twentieth of the cycles unless one of the others is set."""
     keep_last: int = Field(2, ge=1)
-    """How many of the newest checkpoints stay."""
+    """Number of newest checkpoints to keep."""
     keep_every_steps: int = Field(0, ge=0)
     """Also keep one checkpoint per this many env steps; 0 keeps none."""
 
 
 class PreflightConfig(Config):
-    """The look at the run and the machine before the first step. None of this changes a result."""
+    """Checks and forecasts before the first step. None of this changes a result."""
 
     enabled: bool = True
-    """Whether there is one."""
+    """Run the preflight."""
     probe: bool = True
-    """Whether a throw-away copy of the run is tried for about a second, to tell its speed."""
+    """Run a throw-away copy for about a second to forecast the speed."""
 
 
 class VideoConfig(Config):
     """Videos of the best and the last policy. None of this changes a result."""
 
     enabled: Literal["auto"] | bool = "auto"
-    """auto: if the extra video is installed and the env draws pictures."""
+    """auto records if the extra video is installed and the env renders frames."""
     every_evaluations: int = Field(0, ge=0)
     """Evaluations between two videos while the run trains; 0 makes them only at its end."""
     max_frames: int = Field(1000, ge=1)
     """Frames after which a video ends, even if its episode goes on."""
     fps: float | None = Field(None, gt=0)
-    """Env steps per second; empty takes the env's own speed, and leaves out frames above 30 per second."""
+    """Env steps per second. null takes the env's own speed and drops frames above 30 per second."""
 
 
 class RunConfig(Config):
@@ -144,7 +144,7 @@ class RunConfig(Config):
     schema_version: int = SCHEMA_VERSION
     """Version of this layout; older files are migrated when read."""
     seed: int = Field(0, ge=0)
-    """Every random draw of the run follows from it."""
+    """Seed of all random draws."""
     env: EnvConfig
     """The environment."""
     algorithm: Annotated[ComponentConfig, Component("algorithm")]
@@ -164,11 +164,11 @@ class RunConfig(Config):
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When the run is saved."""
     preflight: PreflightConfig = PreflightConfig()
-    """The look at the run before it starts."""
+    """Checks and forecasts before the run starts."""
     monitor: MonitorConfig = MonitorConfig()
-    """What the run is watched for."""
+    """Bounds whose violation raises an alert."""
     debug: bool = False
-    """Look closely: one env in this process, anomaly detection, statistics of layers, a profile. Bits may differ."""
+    """Debug mode: one env in this process, anomaly detection, layer statistics, a profile. Bits may differ."""
     video: VideoConfig = VideoConfig()
     """Videos of the best and the last policy."""
     horizon_steps: int = Field(0, ge=0)

@@ -1,4 +1,4 @@
-"""Where the words of a run come from: a command, or a Python program. Sources and errors say which."""
+"""Whether settings were typed on the command line or come from a Python program. Sources and errors name it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _typed_in: ContextVar[str] = ContextVar("typed_in", default="")
 
 @contextmanager
 def typed_in(place: str) -> Iterator[None]:
-    """Say where the words of this block come from. The outermost block decides, as commands call Python functions."""
+    """Name the origin of settings in this block. The outermost block counts, because commands call Python functions."""
     token = _typed_in.set(_typed_in.get() or place)
     try:
         yield

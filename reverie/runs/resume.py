@@ -1,4 +1,4 @@
-"""Goes on with a run: which checkpoint, which settings change, and whether the result stays exact."""
+"""Continue a run: from which checkpoint, with which changed settings, and whether the result stays exact."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEEP_EXACT = (
     "checkpoint.*", "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "log.report",
     "monitor.*", "preflight.*", "video.*", "buffers.*.storage", "env.max_crashes", "env.replay_steps",
 )  # fmt: skip
-"""Settings that decide how long the last phase goes on or what is kept, not what happens at any step of the run."""
+"""Settings that change how long the last phase runs or what is kept, but not what happens at any step."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _resume_locked(
 
 
 def resume_in_smaller_parts(folder: RunFolder, error: OutOfMemoryError, quiet: bool) -> Execution:
-    """After memory ran out: go on from the last checkpoint with batches in twice as many parts, until it is enough."""
+    """After memory ran out: continue from the last checkpoint with twice as many microbatches, until it fits."""
     while True:
         settings = read_config(folder.config_path)
         parts = 2 * settings.backend.microbatches
@@ -158,7 +158,7 @@ def _tree(config: RunConfig, phases: list[Phase]) -> Tree:
 
 
 def _check_budget(old: RunConfig, new: RunConfig, steps: int, start: Checkpoint) -> None:
-    """Refuse a budget that would change nothing any more, because its moment is past."""
+    """Refuse a budget that ends before the checkpoint, or in a phase that is over."""
     done = start.counters["env_steps"]
     if steps < done:
         fix = "Give more, or go back with --checkpoint as well."
@@ -176,7 +176,7 @@ def _check_budget(old: RunConfig, new: RunConfig, steps: int, start: Checkpoint)
 
 
 def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint | None, list[str]]:
-    """Where to go on, and what the user should know about it."""
+    """The checkpoint to continue from, and notes for the user."""
     checkpoints = CheckpointFolder(folder.path)
     if name is not None:
         chosen = checkpoints.find(name)
@@ -197,7 +197,7 @@ def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint |
 
 
 def _check_never_saved(folder: RunFolder) -> None:
-    """Beginning again deletes metrics and policies; that is right only if they are of no use without a checkpoint."""
+    """Refuse to start again from step 0 a run that has results, because that would delete them."""
     status = folder.status()
     was_resumed = any(resumption.position != BEGINNING for resumption in read_history(folder.path))
     is_saved = status.get("checkpoint") or status.get("state") in ("finished", "stopped") or was_resumed

@@ -1,4 +1,4 @@
-"""What is printed for users who go on with a run: it must work when it is typed as it stands."""
+"""Commands printed for users who want to continue a run. They must work exactly as printed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names_foreign_code(config: RunConfig) -> bool:
 
 
 def twice_the_budget(config: RunConfig, done_steps: int) -> str:
-    """What to add to a resume: env steps, or whatever the last phase of a run without them is counted in."""
+    """What to add to a resume for twice the budget, in the unit that the run is counted in."""
     if done_steps and step_budget(config.phases):
         return f"--steps {2 * done_steps}"
     key, last = next((key, phase) for key, phase in phases_by_key(config.phases) if phase is config.phases[-1])

@@ -44,7 +44,7 @@ LATER_KEYS = re.compile(rb'"frames": \d+, ')
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a run; without ``start`` it begins where the run does."""
+    """The part of a run between two checkpoints. Without ``start`` it begins at the first step."""
 
     start: Checkpoint | None
     end: Checkpoint
@@ -64,7 +64,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of training a segment again."""
+    """The result of training a segment again."""
 
     segment: str
     differences: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ def _read_pieces(ways: list[tuple[Path, Goal]], start: Checkpoint | None) -> lis
 
 
 def _obstacle(changes: list[tuple[Path, Resumption]]) -> str:
-    """Runs of before do not tell where exactly their settings changed."""
+    """Why a segment cannot be verified: runs of older versions did not record where their settings changed."""
     unknown = next((change for _, change in changes if change.goal is None), None)
     if unknown is None:
         return ""
@@ -175,7 +175,7 @@ def _trained_again(
 
 @dataclass(frozen=True)
 class _Watch:
-    """Tells how much of a segment is done."""
+    """Shows how much of a segment is done."""
 
     task: Task
     segment: Segment

@@ -75,7 +75,7 @@ def test_show_a_run_as_it_is(toy: Path) -> None:
 
 def test_explain_prints_meaning_type_and_default() -> None:
     text = run("explain", "env.num_envs")
-    assert "How many copies run side by side." in text
+    assert "Number of copies that run in parallel." in text
     assert "whole number, at least 1; unless set 1" in text
 
 
