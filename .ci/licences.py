@@ -15,11 +15,12 @@ from packaging.utils import canonicalize_name
 
 COPYLEFT = re.compile(r"GPL|General Public|MPL|Mozilla|EUPL|European Union|CDDL|EPL|Eclipse|OSL|CeCILL|\bSSPL|CC-BY-SA")
 ACCEPTED = {
+    "ale-py": "GPL-2.0: in the extra atari only, which users install themselves; we import it and do not ship it",
     "certifi": "MPL-2.0 covers the list of certificates, which we pass on unchanged",
     "pygame-ce": "LGPL: Gymnasium imports it to draw; we neither change nor ship it",
     "tqdm": "MPL-2.0 covers single files, which we pass on unchanged; dm-control imports it",
 }
-"""Packages with a weak copyleft licence that Reverie may depend on, and why."""
+"""Copyleft packages that Reverie accepts, and why: weak copyleft, or an optional extra that nothing else needs."""
 
 
 def requirements(distribution: metadata.Distribution, extras: set[str]) -> Iterator[Requirement]:
