@@ -5,7 +5,7 @@ import sys
 
 def main() -> None:
     try:
-        from reverie.cli.main import run  # only here, so that Ctrl-C while it is loaded is no stack trace
+        from reverie.cli.main import run  # imported here, so that Ctrl-C during the import shows no stack trace
 
         run()
     except KeyboardInterrupt:
@@ -15,5 +15,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
-        del sys.path[0]  # `python -m` puts the current folder first: what lies there could stand in for any module
+        del sys.path[0]  # `python -m` puts the current folder first, where a file could replace any installed module
     main()
