@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from reverie.core.config import ComponentConfig
-from reverie.core.schedule import Rate, Share, constant
+from reverie.core.schedule import Fraction, Rate, constant
 from reverie.core.types import Array, Clock
 
 LOWEST_TEMPERATURE = 1e-8  # practically greedy; schedules may end at 0
@@ -36,7 +36,7 @@ class EpsilonGreedy:
 
     class Config(ComponentConfig):
         kind: str = "epsilon"
-        epsilon: Share = constant(0.1)
+        epsilon: Fraction = constant(0.1)
         """Fraction of random actions."""
 
     def __init__(self, config: Config) -> None:

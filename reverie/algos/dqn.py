@@ -33,7 +33,7 @@ from reverie.core import registry
 from reverie.core.config import Component, ComponentConfig
 from reverie.core.contracts import Traits
 from reverie.core.reads import Read
-from reverie.core.schedule import Rate, Share, constant
+from reverie.core.schedule import Fraction, Rate, constant
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update
 from reverie.functional.transition_batch import TransitionBatch, split
@@ -65,7 +65,7 @@ class DQNConfig(ComponentConfig):
     """Explore by learned noise in the layers of the head. Set epsilon to 0 with it."""
     head: Annotated[ComponentConfig, Component("q_head")] = ScalarHead.Config()
     """What is learned per action: scalar, categorical or quantile."""
-    epsilon: Share = constant(0.05)
+    epsilon: Fraction = constant(0.05)
     """Fraction of random actions in collection."""
     target_every: int = Field(1, ge=1)
     """Updates between two steps of the target network."""

@@ -17,7 +17,7 @@ from reverie.core.config import Component, ComponentConfig
 from reverie.core.contracts import Traits
 from reverie.core.errors import ConfigError, TrainingError
 from reverie.core.reads import Read, Rollout
-from reverie.core.schedule import Schedule, Share, constant
+from reverie.core.schedule import Fraction, Schedule, constant
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update, observation_keys
 from reverie.data.rows import transitions
@@ -33,7 +33,7 @@ class QLearningConfig(ComponentConfig):
     kind: str = "qlearning"
     target: Literal["q", "sarsa", "expected_sarsa"] = "q"
     """Value of the next state: that of its best action, of the action taken there, or the mean over the policy."""
-    learning_rate: Share | Literal["average"] = constant(0.1)
+    learning_rate: Fraction | Literal["average"] = constant(0.1)
     """Step size; ``average`` is 1 / visits, which makes each value the mean of its targets."""
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: weight of a reward one step later; 0 for bandits."""

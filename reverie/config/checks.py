@@ -36,7 +36,7 @@ def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) ->
 def find_misfits(config: RunConfig) -> Findings:
     """Everything that does not fit together."""
     checks = (
-        _check_phases, check_order_of_data, _check_own_actions, _check_early_stop, _check_priorities, _check_memory,
+        _check_phases, check_order_of_data, _check_own_actions, _check_early_stop, _check_priorities, _check_recurrent,
         _check_holdout, _check_freeze, _check_precision,
     )  # fmt: skip
     for check in checks:
@@ -249,24 +249,24 @@ def _check_priorities(config: RunConfig) -> Findings:
             yield f"buffers.{name}.sampler", what, f"Set its kind to uniform. Priorities work with: {', '.join(able)}."
 
 
-def _check_memory(config: RunConfig) -> Findings:
-    """Networks with memory need rows in their order, and an agent that knows what they remembered before."""
+def _check_recurrent(config: RunConfig) -> Findings:
+    """Recurrent networks need rows in order, and an agent that carries their hidden state."""
     for path, network in networks_of(config.algorithm):
         if not is_recurrent(network.kind):
             continue
         key = ".".join(("algorithm", *path, "kind"))
         if len(path) > 1:
-            yield key, f"a network with memory ({network.kind}) cannot be the encoder of another", "Set mlp, or a CNN."
+            yield key, f"a recurrent network ({network.kind}) cannot be the encoder of another", "Set mlp, or a CNN."
         elif not algorithm_traits(config.algorithm.kind).recurrent:
             able = algorithms_with("recurrent")
-            fix = f"Set algorithm.network.kind=auto. Memory works with: {', '.join(able)}."
-            yield key, f"{config.algorithm.kind} cannot learn with a network that has memory ({network.kind})", fix
+            fix = f"Set algorithm.network.kind=auto. Recurrent networks work with: {', '.join(able)}."
+            yield key, f"{config.algorithm.kind} cannot train a recurrent network ({network.kind})", fix
         else:
             yield from _check_windows(config)
 
 
 def _check_windows(config: RunConfig) -> Findings:
-    """A window of rows is one env's, and a buffer shares its room among all envs."""
+    """A buffer needs room for a window of every env."""
     length = int(getattr(getattr(config.algorithm, "sequence", None), "length", 0))  # none: it reads no windows
     rows = length * config.env.num_envs
     for name in dict.fromkeys(place.phase.buffer for place in _places(config.phases) if has_update(place.phase)):

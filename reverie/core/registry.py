@@ -1,8 +1,8 @@
 """The class of each ``kind``. Classes are imported only when they are chosen.
 
 A kind is a name from the table below, a name added with :func:`register`, or the dotted path of a class of your own
-(``my_module.MyNetwork``). Dotted paths run foreign code, so loaders of run folders refuse them with
-:func:`known_kinds_only`, except for those that the user chose.
+(``my_module.MyNetwork``). Dotted paths run foreign code, so code that loads run folders refuses them with
+:func:`known_kinds_only`, except for those that the user trusts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reverie.core.errors import ConfigError, ForeignCodeError, nearest
 
 @dataclass(frozen=True)
 class Trust:
-    """What a config may do: import these names (or any) from outside of Reverie, send data to servers that it names."""
+    """What a config may do: import code outside Reverie (these names, or any), and send data to servers it names."""
 
     names: frozenset[str] = frozenset()
     may_send: bool = False
@@ -160,17 +160,17 @@ def load(group: str, kind: str) -> Any:
 
 
 def check_foreign(what: str, name: str) -> None:
-    """Refuse untrusted code from outside of Reverie inside :func:`known_kinds_only`."""
+    """Inside :func:`known_kinds_only`, refuse code outside Reverie that is not trusted."""
     trust = _trust.get()
     if not trust.is_complete and name not in trust.names:
         raise ForeignCodeError(
-            f"This run names code outside of Reverie ({what} '{name}') and was not made here, or was changed since.",
+            f"This run names code outside Reverie ({what} '{name}') and was not made here, or was changed since.",
             "If you know that code, add --trust; from Python, trust=True.",
         )
 
 
 def search_in(folder: str) -> None:
-    """Also search modules in this folder, in which the command was typed."""
+    """Also search modules in this folder, where the command was started."""
     global _user_folder
     _user_folder = folder
 
@@ -202,7 +202,7 @@ def extends(kind: str, other: str) -> bool:
     groups = [group for group, kinds in _TABLE.items() if other in kinds or "." in other]
     try:
         return any(issubclass(load(group, kind).Config, load(group, other).Config) for group in groups)
-    except (ConfigError, AttributeError, TypeError):  # validation says what is wrong with it
+    except (ConfigError, AttributeError, TypeError):  # validation reports the problem
         return False
 
 
@@ -224,7 +224,7 @@ def import_name(path: str, what: str = "class") -> Any:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"Cannot load the {what} '{path}': no module named '{error.name}'.",
-            _explain_shadow(module_name) or "Install it, or start the command in the folder where the module lies.",
+            _explain_shadow(module_name) or "Install it, or run the command from the folder of the module.",
         ) from error
     except AttributeError as error:
         known = [n for n in vars(importlib.import_module(module_name)) if not n.startswith("_")]
@@ -236,15 +236,17 @@ def _explain_main(module: str) -> str:
     """The fix for a class that another script or notebook defined."""
     if module != "__main__":
         return ""
-    return "__main__ is the script or notebook that defined it: go on there, or move the class to a module of its own."
+    return (
+        "__main__ is the script or notebook that defined it: continue there, or move the class to a module of its own."
+    )
 
 
 def _explain_shadow(module: str) -> str:
-    """The fix for a user's module that has the name of an installed one, which is found first."""
+    """The fix for a user's module with the name of an installed one, which is found first."""
     top = module.partition(".")[0]
     origin = getattr(sys.modules.get(top), "__file__", None)
     here = Path(_user_folder, top)
     is_here = bool(_user_folder) and (here.is_dir() or here.with_suffix(".py").is_file())
     if not is_here or origin is None or Path(origin).is_relative_to(_user_folder):
         return ""
-    return f"'{top}' is also the name of an installed module, which goes first ({origin}). Rename yours."
+    return f"'{top}' is also the name of an installed module, which is found first ({origin}). Rename yours."

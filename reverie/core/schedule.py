@@ -21,7 +21,7 @@ LINEAR = re.compile(r"^lin_([-+0-9.eE]+)$")
 
 
 class Schedule(BaseModel):
-    """A constant, or a linear change between two moments of the run."""
+    """A constant, or a linear change between two counts of env steps or updates."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -77,7 +77,7 @@ def _parse(value: Any) -> Any:
 
 
 def expand_linear(text: str, horizon: int, unit: str = "steps") -> dict[str, Any]:
-    """``lin_x`` as a line from x to 0 over the first ``horizon`` env steps or updates."""
+    """``lin_x`` written out: from x to 0 over the first ``horizon`` env steps or updates."""
     match = LINEAR.match(text)
     if not match:
         raise ValueError(f"'{text}' is not a schedule; write a number, 'lin_3e-4' or {{start, end, from, to}}")
@@ -86,7 +86,7 @@ def expand_linear(text: str, horizon: int, unit: str = "steps") -> dict[str, Any
 
 
 def shorten(value: Any, horizon_steps: Any) -> Any:
-    """``lin_x`` for a line from x to 0 over the whole horizon; other values unchanged."""
+    """The inverse of :func:`expand_linear`. Other values are returned unchanged."""
     if not isinstance(value, dict) or set(value) != {"start", "end", "from", "to"}:
         return value
     is_linear = value["end"] == 0 and value["from"] == 0 and value["to"] == horizon_steps
@@ -101,7 +101,7 @@ def short_number(number: Any) -> str:
 
 
 Scheduled = Annotated[Schedule, BeforeValidator(_parse)]
-"""The type of a config field that may follow a schedule."""
+"""The type of config fields that may have a schedule."""
 
 
 def _check_rate(schedule: Schedule) -> Schedule:
@@ -114,11 +114,11 @@ Rate = Annotated[Scheduled, AfterValidator(_check_rate)]
 """A schedule that must not be negative: learning rates, clipping, temperatures."""
 
 
-def _check_share(schedule: Schedule) -> Schedule:
+def _check_fraction(schedule: Schedule) -> Schedule:
     if not 0 <= min(schedule.start, schedule.end) <= max(schedule.start, schedule.end) <= 1:
         raise ValueError("must be between 0 and 1")
     return schedule
 
 
-Share = Annotated[Scheduled, AfterValidator(_check_share)]
+Fraction = Annotated[Scheduled, AfterValidator(_check_fraction)]
 """A schedule of probabilities or fractions."""

@@ -35,7 +35,7 @@ class ObservationSpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """The action as the agent gives it. ``classes`` for discrete kinds; ``low`` and ``high`` for continuous.
+    """The action as the agent outputs it. ``classes`` for discrete kinds; ``low`` and ``high`` for continuous.
 
     A ``mixed`` action (a Dict or Tuple space) is one float32 vector of its concatenated ``parts``, with classes as
     whole numbers.
@@ -52,19 +52,19 @@ class ActionSpec:
 
     @property
     def size(self) -> int:
-        """Outputs that a network needs for it: one per class or number."""
+        """Network outputs for this action: one per class or continuous value."""
         if self.parts:
             return sum(part.size for part in self.parts)
         return sum(self.classes) if self.classes else self.width
 
     @property
     def width(self) -> int:
-        """Numbers in an action."""
+        """Number of values in an action."""
         return int(np.prod(self.shape))
 
     @property
     def is_scaled(self) -> bool:
-        """Whether all continuous numbers have finite bounds, to which [-1, 1] is mapped."""
+        """Whether all continuous values have finite bounds. Then [-1, 1] is mapped to them."""
         if self.parts:
             return all(part.is_scaled or bool(part.classes) for part in self.parts)
         return self.kind == "continuous" and bool(np.all(np.isfinite(self.low) & np.isfinite(self.high)))
@@ -86,7 +86,7 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class Specs:
-    """What an algorithm knows about its env."""
+    """What an algorithm may know about its env."""
 
     observations: dict[str, ObservationSpec]
     action: ActionSpec
@@ -122,7 +122,7 @@ def _check_distinct(keys: list[str]) -> None:
     if twice:
         inner = twice[0].removeprefix("obs/")
         raise ConfigError(
-            f"Two parts of the observation are both called '{inner}': a Dict key that holds a '/' and a nested Dict.",
+            f"Two parts of the observation are both called '{inner}': a Dict key that contains '/', and a nested Dict.",
             f"Rename one of them in observation_space, for example '{inner.replace('/', '_')}'.",
         )
 
@@ -173,8 +173,8 @@ def _observation(key: str, space: gym.Space[Any]) -> ObservationSpec:
         dtype = "uint8" if space.dtype == np.uint8 else "float32"
         return ObservationSpec(space.shape, dtype, "vector")
     raise ConfigError(
-        f"Observation '{key}' is a {type(space).__name__} space, which no network here can read.",
-        "Wrap the env so that it gives Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of those.",
+        f"Observation '{key}' is a {type(space).__name__} space, which is not supported.",
+        "Wrap the env so that it returns Box, Discrete, MultiDiscrete or MultiBinary, or Dict and Tuple of them.",
     )
 
 

@@ -1,9 +1,9 @@
 """Convolutional image encoder and decoder of world models.
 
-Each layer halves the image until a small grid is left; the decoder goes the other way. By default as in DreamerV3's
-code: convolutions of stride 1, max pooling in the encoder, nearest-neighbour upsampling in the decoder. ``strided``
-uses strided and transposed convolutions instead, a smaller and faster network. Norms are over the channels of each
-pixel. Images are (N, H, W, C) outside and channels-last inside, which is the same memory layout.
+Each encoder layer halves the image until a small grid is left; the decoder reverses this. The default is that of
+DreamerV3's code: convolutions of stride 1, max pooling in the encoder, nearest-neighbour upsampling in the decoder.
+``strided`` uses strided and transposed convolutions instead, a smaller and faster network. Norms are over the channels
+of each pixel. Images are (N, H, W, C) outside and channels-last inside: the same memory layout.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class ImageDecoder(nn.Module):
 class UpsampleConv(nn.Module):
     """Nearest-neighbour upsampling by 2, then a convolution of stride 1: (N, C, h, w) to (N, D, 2h, 2w).
 
-    A repeated pixel meets several weights of the kernel. Adding those weights up first gives four small kernels, one
-    for each of the four pixels that a pixel becomes: the same numbers for about a third of the work (9 multiplications
+    After upsampling, several kernel weights multiply copies of the same pixel. Summing those weights first gives four
+    small kernels, one for each copy of a pixel: the same result with about a third of the work (9 multiplications
     instead of 25 with a kernel of 5; forward and backward took 0.3 to 0.6 of the time).
     """
 
@@ -162,7 +162,7 @@ class TransposedConv(nn.Module):
 
 
 def _fold_matrix(kernel: int) -> Tensor:
-    """Which weight of the small kernel each weight is added to, for even and odd pixels: (2, small, kernel)."""
+    """Matrix that sums kernel weights into the small kernels of even and odd pixels: (2, small, kernel)."""
     reach = kernel // 2
     small = (reach + 1) // 2  # pixels to each side, before upsampling
     fold = torch.zeros(2, 2 * small + 1, kernel)

@@ -26,7 +26,7 @@ _NORMS: dict[str, type[nn.Module]] = {"none": nn.Identity, "layer": nn.LayerNorm
 
 
 class Linear(BackendModule, nn.Linear):
-    """A linear layer that multiplies by the library of the backend."""
+    """A linear layer that uses the matmul library of the backend."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.matmul.linear(x, self.weight, self.bias)
@@ -78,7 +78,7 @@ def _kaiming(weight: Tensor) -> Tensor:
 
 @contextmanager
 def frozen(*modules: nn.Module) -> Iterator[None]:
-    """In this block the weights of these modules get no gradient, but gradients flow through the modules."""
+    """Inside the block, these modules' weights get no gradients, but gradients flow through the modules."""
     learning = [weight for module in modules for weight in module.parameters() if weight.requires_grad]
     for weight in learning:
         weight.requires_grad_(False)

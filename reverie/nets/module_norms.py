@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 EVERY = 10
-"""Updates between two measurements: each of them copies all weights."""
+"""Updates between two measurements. Each measurement copies all weights."""
 
 
 class ModuleNorms:
@@ -25,7 +25,7 @@ class ModuleNorms:
 
     @contextmanager
     def measure(self, steps: int) -> Iterator[dict[str, Tensor]]:
-        """Wrap the optimiser's step. If one is due after ``steps`` steps, fills the dict when the block ends."""
+        """Wrap the optimiser's step. Fills the dict at the end if a measurement is due after ``steps`` steps."""
         metrics: dict[str, Tensor] = {}
         if steps % EVERY:
             yield metrics

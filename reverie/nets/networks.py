@@ -1,4 +1,4 @@
-"""From a network's config to the network, with the initial weights that the config asks for."""
+"""Builds networks from their configs, initialises them, and checks networks of your own."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from reverie.nets.layers import initialise
 
 _ROWS = 2
 _CONTRACT = (
-    "A network is a torch module that is built with (config, observations), sets self.features (a whole number) and "
-    "whose forward turns a dict of observations (B, ...) into a tensor (B, features): see docs/networks.md."
+    "A network is a torch module with a constructor (config, observations) that sets self.features (an int). "
+    "Its forward maps a dict of observations (B, ...) to a tensor (B, features): see docs/networks.md."
 )
 
 
 def make_network(config: ComponentConfig, observations: Observations) -> Any:
-    """A trunk for these observations. ``auto`` becomes the kind that fits them."""
+    """A trunk for these observations. ``auto`` chooses the kind that fits them."""
     if config.kind == "auto":
         config = resolve_network(config, observations)
     kind = config.kind
@@ -45,7 +45,7 @@ def make_network(config: ComponentConfig, observations: Observations) -> Any:
 
 
 def _check_network(network: Any, kind: str, observations: Observations) -> None:
-    """Check what heads and agents rely on and your own class may lack."""
+    """Check what heads and agents rely on, because a class of your own may lack it."""
     if not isinstance(getattr(network, "features", None), Integral) or not callable(network):
         raise ConfigError(f"The network '{kind}' has no attribute features with its number of outputs.", _CONTRACT)
     if "." not in kind:
@@ -55,8 +55,8 @@ def _check_network(network: Any, kind: str, observations: Observations) -> None:
         output = _try_step(network, kind, zeros) if isinstance(network, Recurrent) else network(zeros)
         shape = tuple(output.shape)
     if shape != (_ROWS, network.features):
-        said = f"features = {network.features}, but turns {_ROWS} rows into a tensor of shape {shape}"
-        raise ConfigError(f"The network '{kind}' has {said}.", _CONTRACT)
+        problem = f"has features = {network.features}, but maps {_ROWS} rows to a tensor of shape {shape}"
+        raise ConfigError(f"The network '{kind}' {problem}.", _CONTRACT)
 
 
 def _try_step(network: Any, kind: str, rows: dict[str, Tensor]) -> Tensor:
@@ -74,7 +74,7 @@ def _try_step(network: Any, kind: str, rows: dict[str, Tensor]) -> Tensor:
 
 
 def _zeros(observations: Observations) -> dict[str, Tensor]:
-    """A few rows of zeros."""
+    """Rows of zeros for the check."""
     rows = {key: np.zeros((_ROWS, *spec.shape), spec.dtype) for key, spec in observations.items()}
     return {key: torch.from_numpy(array) for key, array in rows.items()}
 
@@ -98,7 +98,7 @@ def _errors_located(kind: str, owner: Any) -> Iterator[None]:
 
 
 def resolve_network(config: ComponentConfig, observations: Observations) -> ComponentConfig:
-    """The config of the kind that ``auto`` stands for, with the settings given to ``auto``."""
+    """Replace ``auto`` by the kind that fits the observations, keeping the settings given to ``auto``."""
     kind = choose_network_kind(observations)
     given = {key: value for key, value in config.model_dump().items() if value is not None}
     resolved: ComponentConfig = registry.load("network", kind).Config.model_validate({**given, "kind": kind})

@@ -1,7 +1,7 @@
 """Optimisers over one flat vector.
 
 All parameters of an optimiser become views of one tensor, and their gradients views of another. Clipping and stepping
-are then one operation each instead of one per layer, which saves most of the cost of an update of a small network.
+then take one operation each instead of one per layer, which saves most of the cost of updating a small network.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Outputs(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The same after a gradient step, with the norm of the gradient before clipping. Numpy engines return floats."""
+    """The outputs of a gradient step, with the norm of the gradient before clipping. Numpy engines return floats."""
 
     metrics: dict[str, Any]
     aux: dict[str, Any]
@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
 
 Accept = Callable[[Mapping[str, Tensor]], bool]
-"""Decides by the metrics of a loss, summed over the microbatches so far, whether the step may be taken."""
+"""Decides whether to take the step, from the metrics of the loss summed over the microbatches so far."""
 
 
 def accumulate_gradients(
@@ -73,7 +73,7 @@ def accumulate_gradients(
 ) -> Outputs:
     """Set the gradients of flat parameters to those of the sum of the losses of all microbatches.
 
-    ``accept`` is asked before each backward pass. Once it refuses, the rest of the microbatches are left out.
+    ``accept`` is called before each backward pass. Once it refuses, the remaining microbatches are skipped.
     """
     metrics: list[dict[str, Tensor]] = []
     aux: list[dict[str, Tensor]] = []
@@ -96,8 +96,8 @@ def evaluate(loss_fn: LossFunction[Microbatch], microbatches: Iterable[Microbatc
 
 
 def _differentiate(loss: Tensor, parameters: Sequence[nn.Parameter], is_first: bool) -> None:
-    """Write the gradients of the first microbatch, add those of the others."""
-    # backward() would need zeroed gradients and add to them: one more pass over all of them.
+    """Overwrite the gradients for the first microbatch, add to them for the others."""
+    # backward() adds to zeroed gradients: one more pass over all of them.
     found = torch.autograd.grad(loss, parameters, allow_unused=True)
     if is_first and any(gradient is None for gradient in found):
         torch._foreach_zero_([parameter.grad for parameter in parameters])
@@ -132,7 +132,7 @@ def views(parameters: Sequence[nn.Parameter], flat: Tensor) -> Iterator[Tensor]:
 
 
 class FlatOptimizer:
-    """Base of the optimisers. ``moments`` are the state of an update rule, each as long as all parameters together."""
+    """Base of the optimisers. ``moments`` hold the state of the update rule in vectors as long as ``flat``."""
 
     moment_names: tuple[str, ...] = ("first", "second")
 
@@ -146,7 +146,7 @@ class FlatOptimizer:
         for parameter, view in zip(self.parameters, views(self.parameters, self.gradient), strict=True):
             parameter.grad = view
         self.moments = {name: torch.zeros(self.flat.shape, **like) for name in self.moment_names}
-        # numpy views of the same numbers. Making them at each step would cost a twentieth of a small update.
+        # numpy views of the same numbers. Making them at each step would cost 5 % of a small update.
         tensors = {"flat": self.flat.data, "gradient": self.gradient, **self.moments}
         self.arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.device.type == "cpu"}
 
@@ -169,7 +169,7 @@ class FlatOptimizer:
         return norm
 
     def apply_gradient(self, learning_rate: float, max_grad_norm: float | None = None) -> float:
-        """One step with the gradient that a numpy engine has written. Returns its norm before clipping."""
+        """One step with the gradient computed by a numpy engine. Returns its norm before clipping."""
         gradient = self.arrays["gradient"]
         norm = math.sqrt(np.dot(gradient, gradient))
         if max_grad_norm is not None and norm > max_grad_norm:
@@ -183,7 +183,8 @@ class FlatOptimizer:
 
     def _clip_and_update(self, learning_rate: float, max_grad_norm: float | None) -> Tensor:
         norm = torch.linalg.vector_norm(self.gradient)
-        # The fused kernels could scale the gradient too, but take three times as long. On a GPU, comparing would wait.
+        # The fused kernels could scale the gradient too, but take three times as long. A GPU always scales: comparing
+        # norms would wait for it.
         if max_grad_norm is not None and (norm.device.type != "cpu" or norm > max_grad_norm):
             self.gradient.mul_(torch.clamp(max_grad_norm / (norm + 1e-6), max=1.0))
         self.steps += 1
@@ -195,11 +196,11 @@ class FlatOptimizer:
         raise NotImplementedError
 
     def update_parameters_in_numpy(self, learning_rate: float) -> None:
-        """The same for few parameters, where numpy is faster."""
+        """Like :meth:`update_parameters`, for few parameters, where numpy is faster."""
         self.update_parameters(learning_rate)
 
     def grad_norms(self, modules: Mapping[str, Sequence[nn.Module]], norm: Any) -> dict[str, Tensor]:
-        """The gradient norms ``grad_norm_<name>`` of groups of modules before clipping, given that of all."""
+        """Norms ``grad_norm_<name>`` of modules' gradients before clipping. ``norm`` is that of all parameters."""
         squares = {}
         for name, group in modules.items():
             gradients = [parameter.grad for module in group for parameter in module.parameters()]
@@ -235,7 +236,7 @@ class Adam(FlatOptimizer):
     class Config(ComponentConfig):
         kind: str = "adam"
         epsilon: float = Field(1e-5, gt=0)
-        """Added to the denominator. PPO usually has 1e-5."""
+        """Added to the denominator. PPO implementations usually use 1e-5."""
         betas: tuple[float, float] = (0.9, 0.999)
         """Decay rates of the running means of the gradient and of its square."""
 
@@ -279,7 +280,7 @@ class AdamW(Adam):
         epsilon: float = Field(1e-8, gt=0)
         """Added to the denominator."""
         weight_decay: float = Field(1e-2, ge=0)
-        """Each step shrinks parameters by this times the learning rate."""
+        """Each step shrinks parameters by this factor times the learning rate."""
 
     kernel = staticmethod(torch._fused_adamw_)
 

@@ -1,7 +1,7 @@
 """Heads of Q-networks: one value per action, or a distribution of returns per action.
 
 A head maps features to outputs (B, A, K). It computes the values (B, A) from them, and the loss. So double, dueling,
-noisy, categorical and quantile learning combine freely, and DQN need not know which head it has.
+noisy, categorical and quantile learning combine freely, and DQN's code is the same for all heads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NoisyLinear(nn.Module):
         self.register_buffer("output_noise", torch.zeros(outputs))
 
     def sample_noise(self, rng: np.random.Generator | None) -> None:
-        """New noise, or none without a generator."""
+        """Draw new noise, or set it to zero without a generator."""
         for noise in (self.input_noise, self.output_noise):
             if rng is None:
                 noise.zero_()
@@ -47,7 +47,7 @@ class HeadConfig(ComponentConfig):
     """Settings of all heads."""
 
     hidden_units: int = Field(0, ge=0)
-    """Width of a hidden layer in each stream of the head; 0: none. The papers on dueling and Rainbow have 512."""
+    """Width of a hidden layer in each stream of the head; 0 for none. The dueling and Rainbow papers use 512."""
 
 
 class QHead(nn.Module):
@@ -92,12 +92,12 @@ class ScalarHead(QHead):
         return output.squeeze(-1)
 
     def loss(self, q_taken: Tensor, next_q: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
-        """Per sample, from the outputs (B, K) of the actions taken and of the next actions."""
+        """Loss per sample, from the outputs (B, K) of the actions taken and of the next actions."""
         targets = rewards + discounts * next_q.squeeze(-1)
         return F.smooth_l1_loss(q_taken.squeeze(-1), targets, reduction="none")
 
     def td_errors(self, losses: Tensor) -> Tensor:
-        """Inverts the Huber loss. Schaul et al. 2016 take the TD error as priority."""
+        """Inverts the Huber loss. Schaul et al. 2016 use the TD error as priority."""
         return torch.where(losses < 0.5, (2 * losses).sqrt(), losses + 0.5)
 
 
@@ -107,11 +107,11 @@ class CategoricalHead(QHead):
     class Config(HeadConfig):
         kind: str = "categorical"
         atoms: int = Field(51, ge=2)
-        """Number of returns with a probability."""
+        """Number of fixed returns."""
         low: float = -10.0
-        """The lowest of these returns."""
+        """The lowest fixed return."""
         high: float = 10.0
-        """The highest of these returns."""
+        """The highest fixed return."""
 
         @model_validator(mode="after")
         def _ordered(self) -> CategoricalHead.Config:
@@ -137,7 +137,7 @@ class QuantileHead(QHead):
     class Config(HeadConfig):
         kind: str = "quantile"
         quantiles: int = Field(200, ge=1)
-        """Number of quantiles. The paper has 200."""
+        """Number of quantiles. The paper uses 200."""
 
     def __init__(self, config: Config, features: int, actions: int, dueling: bool, noisy: bool) -> None:
         super().__init__(config, features, actions, config.quantiles, dueling, noisy)

@@ -80,7 +80,7 @@ class NoScale(nn.Module):
         self.register_buffer("one", torch.ones(()), persistent=False)
 
     def update(self, returns: Tensor) -> None:
-        """Has no state."""
+        """Nothing to update."""
 
     def forward(self) -> tuple[Tensor, Tensor]:
         return self.one - 1, self.one

@@ -3,7 +3,7 @@
 Layers are pre-norm (Xiong et al. 2020), positions rotary (Su et al. 2021) and therefore relative. Attention is a band,
 computed in blocks of ``context`` rows, so cost and memory grow linearly with the length of a rollout. The hidden state
 is the keys and values of the last ``context`` rows, as Transformer-XL (Dai et al. 2019) keeps them between segments.
-Here a segment is a rollout. The weights that acted computed them, and no gradient flows into them.
+Here a segment is a rollout. They were computed while acting, with the weights of that time, and get no gradient.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class TransformerConfig(RecurrentConfig):
     heads: int = Field(4, ge=1)
     """Attention heads. Each gets ``units / heads`` columns."""
     context: int = Field(32, ge=1)
-    """Earlier rows that each layer attends to. Acting keeps as many keys and values per env."""
+    """Earlier rows that each layer attends to. Acting keeps the keys and values of this many rows per env."""
     expansion: int = Field(4, ge=1)
     """Width of the hidden feedforward layers, in multiples of ``units``."""
     activation: Activation = "gelu"
-    """Of the feedforward layers."""
+    """Activation of the feedforward layers."""
 
     @model_validator(mode="after")
     def _divisible(self) -> TransformerConfig:
@@ -73,13 +73,13 @@ class Transformer(RecurrentNetwork):
         return self._next_hidden(newest, is_first, hidden)
 
     def _next_hidden(self, newest: list[Tensor], is_first: Tensor, hidden: Hidden) -> Hidden:
-        """The last keys and values, and how many of them belong to the current episode."""
+        """The cached keys and values, and how many of them belong to the current episode."""
         length = is_first.shape[1]
         kept = torch.stack(newest, 1)[:, :, :, -self.context :]
         cache = torch.cat([hidden["cache"][:, :, :, length:], kept], 3)
-        since = length - torch.arange(length, device=is_first.device)  # rows from each one on
-        own = torch.where(is_first, since, self.context).amin(1)
-        age = torch.where(is_first.any(1), own, hidden["age"] + length)
+        remaining = length - torch.arange(length, device=is_first.device)  # rows from each row to the end
+        since_first = torch.where(is_first, remaining, self.context).amin(1)
+        age = torch.where(is_first.any(1), since_first, hidden["age"] + length)
         return {"cache": cache, "age": age.clamp(max=self.context)}
 
     def _run(self, encoded: Tensor, is_first: Tensor, hidden: Hidden) -> tuple[Tensor, list[Tensor]]:
@@ -92,19 +92,19 @@ class Transformer(RecurrentNetwork):
         return self.norm(x), kept
 
     def _mask(self, is_first: Tensor, age: Tensor) -> Tensor:
-        """The keys of each row (B * blocks, 1, rows, keys): itself and ``context`` earlier rows of its episode."""
+        """Mask (B * blocks, 1, rows, keys): a row attends to itself and ``context`` earlier rows of its episode."""
         slots = torch.arange(self.context, device=age.device)
         known = torch.where(slots >= self.context - age.unsqueeze(1), 0, -1)  # -1: empty slot
         episode = torch.cat([known, is_first.long().cumsum(1)], 1)
         rows, blocks = block_sizes(is_first.shape[1], self.context)
         episode = _pad_rows(episode.unsqueeze(-1), self.context + rows * blocks).squeeze(-1)
-        theirs = episode.unfold(1, self.context + rows, rows)  # (B, blocks, K)
-        own = theirs[:, :, self.context :]
+        of_keys = episode.unfold(1, self.context + rows, rows)  # (B, blocks, K)
+        of_rows = of_keys[:, :, self.context :]
         distance = self.context + torch.arange(rows, device=age.device).unsqueeze(1) - torch.arange(
             self.context + rows, device=age.device
         )  # fmt: skip
         near = (distance >= 0) & (distance <= self.context)
-        return (near & (own.unsqueeze(-1) == theirs.unsqueeze(-2))).flatten(0, 1).unsqueeze(1)
+        return (near & (of_rows.unsqueeze(-1) == of_keys.unsqueeze(-2))).flatten(0, 1).unsqueeze(1)
 
 
 class Layer(nn.Module):
@@ -118,7 +118,7 @@ class Layer(nn.Module):
         self.inputs, self.output = nn.Linear(units, 3 * units), nn.Linear(units, units)
         self.feedforward = nn.Sequential(nn.Linear(units, wide), make_activation(config.activation))
         self.feedforward.append(nn.Linear(wide, units))
-        with torch.no_grad():  # the sum over all layers then starts with the variance of its input
+        with torch.no_grad():  # so that the residual stream starts with the variance of its input
             for last in (self.output, self.feedforward[-1]):
                 last.weight /= math.sqrt(2 * config.layers)
         rotations = make_rotations(2 * config.context, units // config.heads)
@@ -162,7 +162,7 @@ def make_rotations(positions: int, width: int) -> Tensor:
 
 
 def rotate(x: Tensor, rotations: Tensor) -> Tensor:
-    """Rotate pairs of columns of x (..., positions, width): column i and the one half a width later."""
+    """Rotate pairs of columns of x (..., positions, width): columns i and i + width / 2."""
     cosine, sine = rotations
     one, two = x.chunk(2, -1)
     return torch.cat([one * cosine - two * sine, one * sine + two * cosine], -1)

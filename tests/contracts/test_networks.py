@@ -110,7 +110,7 @@ class Forgetful(DQN):
 
 def test_an_algorithm_that_cannot_use_memory_says_who_can() -> None:
     words = [f"algorithm.kind={__name__}.Forgetful", "algorithm.network=gru"]
-    with pytest.raises(ConfigError, match=r"algorithm\.network\.kind.*has memory.*dqn, ppo, reinforce, sac"):
+    with pytest.raises(ConfigError, match=r"algorithm\.network\.kind.*recurrent.*dqn, ppo, reinforce, sac"):
         make_config("CartPole-v1:dqn", words)
 
 
@@ -276,10 +276,10 @@ class BadMemory(RecurrentNetwork):
 @pytest.mark.parametrize(
     ("network", "how", "message"),
     [
-        ("Unfaithful", "width", r"has features = 3, but turns 2 rows into a tensor of shape \(2, 5\)"),
+        ("Unfaithful", "width", r"has features = 3, but maps 2 rows to a tensor of shape \(2, 5\)"),
         ("Unfaithful", "constructor", r"failed \(test_networks\.py, line \d+\): KeyError: 'pixels'"),
         ("Unfaithful", "forward", r"failed \(test_networks\.py, line \d+\): RuntimeError: mat1 and mat2"),
-        ("BadMemory", "width", r"features = 64, but turns 2 rows into a tensor of shape \(2, 65\)"),
+        ("BadMemory", "width", r"features = 64, but maps 2 rows to a tensor of shape \(2, 65\)"),
         ("BadMemory", "memory", r"its step returns"),
     ],
 )

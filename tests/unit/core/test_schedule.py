@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from reverie.core.config import Config
-from reverie.core.schedule import Rate, Scheduled, Share, constant, expand_linear, shorten
+from reverie.core.schedule import Fraction, Rate, Scheduled, constant, expand_linear, shorten
 from reverie.core.types import Clock
 
 
@@ -20,8 +20,8 @@ class Positive(Config):
     rate: Rate
 
 
-class Fraction(Config):
-    share: Share
+class FractionConfig(Config):
+    fraction: Fraction
 
 
 def at(value: Any, env_steps: int) -> float:
@@ -80,10 +80,10 @@ def test_rates_are_not_negative(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [1.01, -1e-9, "lin_2", {"start": 1, "end": 3, "to": 5}])
-def test_shares_lie_between_nothing_and_all(wrong: Any) -> None:
+def test_fractions_are_between_zero_and_one(wrong: Any) -> None:
     with pytest.raises(ValidationError, match="must be between 0 and 1"):
-        Fraction(share=wrong)
-    assert (Fraction(share=0).share, Fraction(share="lin_1").share.start) == (constant(0), 1)
+        FractionConfig(fraction=wrong)
+    assert (FractionConfig(fraction=0).fraction, FractionConfig(fraction="lin_1").fraction.start) == (constant(0), 1)
 
 
 def test_what_is_dumped_can_be_read_again() -> None:
