@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from reverie.backend import Backend
 from reverie.config.agent_checks import build_algorithm, check_reads
@@ -37,19 +37,36 @@ from reverie.training.scheduler import Scheduler
 from reverie.training.session import Factories, Session
 
 
-def build(
-    config: RunConfig, sinks: Sequence[Sink] = (), run: Path | None = None, specs: Specs | None = None
-) -> Session:
-    """All parts of a run, none of them started; ``run`` is its folder, for buffers that keep rows on disk.
+class NewAlgorithm(NamedTuple):
+    """A run's algorithm with its initial weights, and what it was built with."""
 
-    ``specs`` are those of the env; without them, an env is made to read them.
-    """
-    backend = Backend.from_settings(config.backend)
-    specs = specs or make_specs(config.env)
-    streams = Streams(config.seed)
-    counters = Counters(horizon_steps=config.horizon_steps)
+    algorithm: Algorithm
+    backend: Backend
+    streams: Streams
+
+
+def new_algorithm(config: RunConfig, specs: Specs) -> NewAlgorithm:
+    """The algorithm that a run begins with. ConfigError if it does not fit the env or the buffers."""
+    backend, streams = Backend.from_settings(config.backend), Streams(config.seed)
     algorithm = build_algorithm(config, specs, streams, backend)
     check_reads(config, algorithm.reads)
+    return NewAlgorithm(algorithm, backend, streams)
+
+
+def build(
+    config: RunConfig,
+    sinks: Sequence[Sink] = (),
+    run: Path | None = None,
+    specs: Specs | None = None,
+    built: NewAlgorithm | None = None,
+) -> Session:
+    """Construct all parts of a run and start none. ``run`` is its folder, for buffers that keep rows on disk.
+
+    Without ``specs``, an env is made to read them. ``built`` is the run's algorithm if it exists already.
+    """
+    specs = specs or make_specs(config.env)
+    algorithm, backend, streams = built or new_algorithm(config, specs)
+    counters = Counters(horizon_steps=config.horizon_steps)
     normaliser = Normaliser(config.normaliser, specs, config.env.num_envs)
     policy = Policy(algorithm, normaliser, specs, backend)
     recorder = Recorder(counters, config.log.every_steps, sinks, backend.device_usage, action_repeat(config.env))
@@ -78,7 +95,7 @@ def build(
 
 
 def copy_algorithm(session: Session) -> Algorithm:
-    """A second algorithm in the same state, to try things with; the session and its streams do not notice."""
+    """A second algorithm in the same state, for experiments. The session and its streams do not change."""
     config, policy, rng = session.algorithm.config, session.policy, make_generator(session.config.seed, "copy")
     copy = make_algorithm(registry.load("algorithm", config.kind), config, policy.specs, rng, policy.backend)
     copy.load_state(session.algorithm.state())
@@ -86,12 +103,12 @@ def copy_algorithm(session: Session) -> Algorithm:
 
 
 def build_evaluator(config: RunConfig, specs: Specs | None = None) -> Evaluator:
-    """An evaluator for this run."""
+    """The evaluator of a run."""
     return make_evaluator(config.env, config.evaluate, config.seed, specs)
 
 
 def make_evaluator(env: EnvConfig, settings: EvaluateConfig, seed: int, specs: Specs | None = None) -> Evaluator:
-    """An evaluator on this env. Native vectors cannot start chosen episodes, so it plays on sync ones."""
+    """An evaluator on this env. Native vectors cannot start chosen episodes, so they are replaced by sync ones."""
     played = env.model_copy(update={"vector": "sync"}) if env.vector == "native" else env
 
     def make(num_envs: int) -> Vector:
@@ -102,14 +119,8 @@ def make_evaluator(env: EnvConfig, settings: EvaluateConfig, seed: int, specs: S
     return Evaluator(settings, seed, make)
 
 
-def fresh_policy_state(config: RunConfig, specs: Specs) -> State:
-    """The policy state that a new run of this config starts with."""
-    backend = Backend.from_settings(config.backend)
-    return build_algorithm(config, specs, Streams(config.seed), backend).policy_state()
-
-
 def build_policy(config: RunConfig, specs: Specs, algorithm: State, normaliser: State, backend: Backend) -> Policy:
-    """The policy of a run from the states of its algorithm and normaliser, without the rest of the run."""
+    """The policy of a run, from the states of its algorithm and normaliser. Nothing else of the run is built."""
     policy = Policy(
         build_algorithm(config, specs, Streams(config.seed), backend),
         Normaliser(config.normaliser, specs, config.env.num_envs),
@@ -128,7 +139,7 @@ def _make_buffers(config: RunConfig, specs: Specs, run: Path | None) -> dict[str
             return cast(Buffer, made(buffer, specs, config.env.num_envs))
         folder = run or Path(tempfile.mkdtemp(prefix="reverie-rows-"))
         on_disk: Buffer = made(buffer, specs, config.env.num_envs, CheckpointFolder(folder).store)
-        if run is None:  # a session without a folder, as in scripts: its rows go with it
+        if run is None:  # a session without a folder, as in scripts: delete the rows with it
             weakref.finalize(on_disk, shutil.rmtree, folder, ignore_errors=True)
         return on_disk
 

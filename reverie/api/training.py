@@ -14,7 +14,7 @@ from reverie.core.errors import ConfigError, OutOfMemoryError
 if TYPE_CHECKING:
     from reverie.config.pipeline import Prepared
     from reverie.config.schema import RunConfig
-    from reverie.runs.init_from import InitialWeights
+    from reverie.runs.execute import Execution
     from reverie.runs.verify import Verdict
 
 EnvLike = str | type | Callable[..., Any] | Any
@@ -60,41 +60,52 @@ def train(
     from reverie.config.objects import describe_order, whole_number
     from reverie.config.pipeline import prepare_new
     from reverie.preflight.summary import check_start
-    from reverie.runs.init_from import choose_weights
 
     with typed_in(PYTHON):
         spec, words = describe_order(spec, algorithm, presets_and_overrides, overrides)
         source = None if init_from is None else locate(init_from, runs_dir)
-        prepared = prepare_new(spec, words, seed, whole_number("steps", steps))
+        prepared = prepare_new(spec, words, seed, whole_number("steps", steps), tries_algorithm=False)
         check_start(prepared.config, prepared.specs)
-        weights = None if source is None else choose_weights(prepared, source, init_pattern)
-        return _start(spec, prepared, Path(runs_dir), weights, quiet)
+        return _start(*_create(spec, prepared, Path(runs_dir), source, init_pattern, quiet))
 
 
-def _start(spec: str, prepared: Prepared, runs_dir: Path, weights: InitialWeights | None, quiet: bool) -> Run:
-    """Create the run's folder and train. A run that is refused before its first step leaves no folder."""
+def _create(
+    spec: str, prepared: Prepared, runs_dir: Path, source: Path | None, init_pattern: str, quiet: bool
+) -> tuple[Execution, tuple[str, ...]]:
+    """Build the algorithm and, if it fits, the run's folder. Returns the execution and notes for the user."""
     from reverie.config.debug_mode import debug_notes
     from reverie.config.files import config_to_yaml
+    from reverie.runs.assemble import build_first
     from reverie.runs.execute import Execution
-    from reverie.runs.resume import resume_in_smaller_parts
+    from reverie.runs.init_from import choose_weights
     from reverie.runs.setting_sources import run_name, write_sources
-    from reverie.store.lock import lock_run
-    from reverie.store.run_folder import create_run, remove_unstarted, removed_if_unwritable
+    from reverie.store.run_folder import create_run, removed_if_unwritable
 
     config, composed = prepared.config, prepared.composed
+    built = build_first(prepared)
+    weights = None if source is None else choose_weights(built.algorithm, source, init_pattern)
     name = run_name(spec, config, composed)
     folder = create_run(runs_dir, spec, config.seed, config_to_yaml(config), sys.argv, name)
     with removed_if_unwritable(folder.path):
         write_sources(folder.path, spec, config, composed)
         if weights is not None:
             weights.save(folder.path)
-    execution = Execution(prepared, folder, quiet)
+    notes = (*composed.notes, *debug_notes(composed), *(weights.lines() if weights is not None else ()))
+    return Execution(prepared, folder, quiet, built), notes
+
+
+def _start(execution: Execution, notes: tuple[str, ...]) -> Run:
+    """Train. A run that is refused before its first step leaves no folder."""
+    from reverie.runs.resume import resume_with_more_microbatches
+    from reverie.store.lock import lock_run
+    from reverie.store.run_folder import remove_unstarted
+
+    folder = execution.folder
     try:
         with lock_run(folder.path):
-            notes = (*composed.notes, *debug_notes(composed), *(weights.lines() if weights is not None else ()))
             execution.start(notes=notes)
     except OutOfMemoryError as error:
-        execution = resume_in_smaller_parts(folder, error, quiet)
+        execution = resume_with_more_microbatches(folder, error, execution.quiet)
     except ConfigError:
         remove_unstarted(folder)
         raise
@@ -117,7 +128,7 @@ def resume(
     newest. ``words`` (``key=value``) and ``overrides`` change settings from there on.
     """
     from reverie.config.objects import as_words, whole_number
-    from reverie.runs.resume import resume_in_smaller_parts, resume_run
+    from reverie.runs.resume import resume_run, resume_with_more_microbatches
     from reverie.store.run_folder import RunFolder, refuse_links
 
     folder = RunFolder(locate(name, runs_dir))
@@ -129,7 +140,7 @@ def resume(
         try:
             execution = resume_run(folder, changes, budget, checkpoint, quiet)
         except OutOfMemoryError as error:
-            execution = resume_in_smaller_parts(folder, error, quiet)
+            execution = resume_with_more_microbatches(folder, error, quiet)
     return Run(folder.path, execution.state, execution.exit_code)
 
 

@@ -48,14 +48,25 @@ class Prepared:
         return self.env.specs
 
 
-def prepare_new(spec: str, words: Sequence[str] = (), seed: int | None = None, steps: int | None = None) -> Prepared:
-    """The checked config of a new run. ``steps`` is a budget that replaces the one of the phases."""
+def prepare_new(
+    spec: str,
+    words: Sequence[str] = (),
+    seed: int | None = None,
+    steps: int | None = None,
+    tries_algorithm: bool = True,
+) -> Prepared:
+    """The checked config of a new run. ``steps`` is a budget that replaces the one of the phases.
+
+    A run that trains in this process builds its algorithm at once, and spares the trial without weights.
+    """
     composed = compose(spec, [*words, *([f"seed={seed}"] if seed is not None else [])], steps)
     require_phases(composed, spec)
     prepare_debug(composed, is_debugged())
     check_written(composed.tree, composed.sources)
     prepared = resolve(composed, steps)
     check(prepared)
+    if tries_algorithm:
+        _try_algorithm(prepared)
     return prepared
 
 
@@ -110,11 +121,10 @@ def _check_parts(config: RunConfig, sources: Mapping[str, str]) -> None:
             check_config(phase_config(config, phase), {**sources, **own})
 
 
-def check(prepared: Prepared, stored: Iterable[str] = (), is_new: bool = True) -> None:
-    """Refuse what this machine, the env, stored data or the agent cannot do.
+def check(prepared: Prepared, stored: Iterable[str] = ()) -> None:
+    """Refuse what this machine, the env or stored data do not allow. Whoever builds the algorithm checks that it fits.
 
-    ``stored`` names buffers whose data is in the checkpoint that a run continues from: they need their source no more.
-    A run that is not ``is_new`` has its first rows already.
+    ``stored`` names the buffers whose data is in the checkpoint that a run continues from: they need no source.
     """
     from reverie.backend import check_device  # imports torch
 
@@ -122,10 +132,14 @@ def check(prepared: Prepared, stored: Iterable[str] = (), is_new: bool = True) -
     check_device(config.backend.device)
     _check_episodes_end(prepared)
     _check_sources(prepared, set(stored))
-    reads = check_agent(config, prepared.specs)
-    if is_new and reads is not None:
-        check_data(config, reads)
     _check_phases(prepared)
+
+
+def _try_algorithm(prepared: Prepared) -> None:
+    """Check that the algorithm fits the env and the buffers, and that there are enough rows for its first update."""
+    reads = check_agent(prepared.config, prepared.specs)
+    if reads is not None:
+        check_data(prepared.config, reads)
 
 
 def check_policy(about: Mapping[str, Any], specs: Specs) -> None:

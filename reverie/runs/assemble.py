@@ -1,4 +1,4 @@
-"""Puts together what trains a run: session, sinks, checkpointer, evaluator and the loop.
+"""Assemble what trains a run: session, sinks, checkpointer, evaluator and the loop.
 
 ``Execution`` trains a run with these parts, and ``verify`` trains a segment of it again with the same ones.
 """
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reverie.backend import configure_process
-from reverie.build import build, build_evaluator
+from reverie.build import NewAlgorithm, build, build_evaluator, new_algorithm
+from reverie.config.agent_checks import check_data
 from reverie.config.phases import flatten_phases
 from reverie.config.pipeline import Prepared
 from reverie.config.schema import RunConfig
@@ -57,16 +58,30 @@ class Assembly:
         return DebugOrchestrator(self.session, self.evaluator, everything, should_stop, self.checkpointer.run.path)
 
 
+def build_first(prepared: Prepared, is_new: bool = True) -> NewAlgorithm:
+    """The algorithm of a run that trains in this process, before the run's folder exists or changes.
+
+    ConfigError if it does not fit the env or the buffers, or, for a new run, if its first update lacks rows.
+    """
+    configure_process(prepared.config.backend)
+    built = new_algorithm(prepared.config, prepared.specs)
+    if is_new:
+        check_data(prepared.config, built.algorithm.reads)
+    return built
+
+
 @contextmanager
-def assemble(prepared: Prepared, folder: RunFolder, sinks: Sequence[Sink] = ()) -> Iterator[Assembly]:
+def assemble(
+    prepared: Prepared, folder: RunFolder, built: NewAlgorithm, sinks: Sequence[Sink] = ()
+) -> Iterator[Assembly]:
     """All parts of a run before its first step. Records go to JSONL files in ``folder`` and to ``sinks``."""
     config, specs = prepared.config, prepared.specs
     with ExitStack() as stack:
         snapshots = cached_verdict(config.env)  # before the envs are made: it decides how they are saved
         logs = JsonlSink(folder.path)
         stack.callback(logs.close)
-        configure_process(config.backend)
-        session = build(config, [logs, *sinks], folder.path, specs)
+        session = build(config, [logs, *sinks], folder.path, specs, built)
+        del built  # a phase may replace the algorithm: its weights must not stay in memory
         stack.callback(session.close)
         checkpointer = Checkpointer(folder, config.checkpoint, session, PolicyShelf(folder), logs)
         checkpointer.about["environment"] = snapshots.to_json()

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 
-from reverie.build import build
-from reverie.config.agent_checks import check_data
+from reverie.build import NewAlgorithm, build
 from reverie.config.files import config_to_tree
 from reverie.config.hook_checks import has_hook, has_update
 from reverie.config.phases import flatten_phases
@@ -26,7 +25,7 @@ from reverie.log.webhook import make_webhook
 from reverie.machine.memory import is_debugged
 from reverie.preflight.summary import examine_session, report_lines
 from reverie.report import write as reports
-from reverie.runs.assemble import Assembly, assemble
+from reverie.runs.assemble import Assembly, assemble, build_first
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.foresight_files import Foresight
 from reverie.runs.logged_media import LoggedMedia
@@ -48,8 +47,11 @@ FAILED_BATCH = "failed_batch"
 class Execution:
     """One process's work on a run, from ``start`` to ``finished``, ``stopped`` or ``failed``."""
 
-    def __init__(self, prepared: Prepared, folder: RunFolder, quiet: bool = False) -> None:
+    def __init__(
+        self, prepared: Prepared, folder: RunFolder, quiet: bool = False, built: NewAlgorithm | None = None
+    ) -> None:
         self.prepared = prepared
+        self.built = built  # until the session has it
         self.config = config = prepared.config
         self.folder = folder
         self.quiet = quiet
@@ -92,9 +94,8 @@ class Execution:
         self.console = Console(self.folder.path, self.budget, self.quiet, rules, action_repeat(self.config.env))
         stack.callback(self.console.close)
         stack.enter_context(shown_in(self.console))
-        run = stack.enter_context(assemble(self.prepared, self.folder, [self.console]))
-        if checkpoint is None:
-            check_data(self.config, run.session.algorithm.reads)
+        built, self.built = self.built or build_first(self.prepared, checkpoint is None), None
+        run = stack.enter_context(assemble(self.prepared, self.folder, built, [self.console]))
         with progress("reading the checkpoint" if checkpoint else "loading initial weights"):
             run.start_from(checkpoint, self.folder.path, self.changed)
         return run

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from reverie.build import fresh_policy_state
-from reverie.config.pipeline import Prepared
 from reverie.core.contracts import Algorithm
 from reverie.core.errors import RunError
 from reverie.core.types import Array, State
@@ -45,10 +43,10 @@ class InitialWeights:
         return lines + _shorten([f"  left out: {name}: {reason}" for name, reason in self.left_out.items()])
 
 
-def choose_weights(prepared: Prepared, source: Path, pattern: str = "*") -> InitialWeights:
-    """The arrays of a run's best policy whose names match and that fit the new run; RunError if there are none."""
+def choose_weights(algorithm: Algorithm, source: Path, pattern: str = "*") -> InitialWeights:
+    """The arrays of a run's best policy whose names match and that fit a new algorithm. RunError if none does."""
     theirs = dict(named_arrays(read_bundle(policy_folder(source)).get("algorithm", {})))
-    own = dict(named_arrays(fresh_policy_state(prepared.config, prepared.specs)))
+    own = dict(named_arrays(algorithm.policy_state()))
     reasons = {name: _reason(name, theirs, own, pattern) for name in {**theirs, **own}}
     taken = {name: theirs[name] for name, reason in reasons.items() if not reason}
     weights = InitialWeights(source.name, taken, {name: reason for name, reason in reasons.items() if reason})

@@ -21,7 +21,7 @@ from reverie.core.errors import OutOfMemoryError, RunError
 from reverie.core.traits import algorithm_traits
 from reverie.core.wording import count
 from reverie.machine.processor import BLAS_KERNELS
-from reverie.runs.assemble import filled_buffers
+from reverie.runs.assemble import build_first, filled_buffers
 from reverie.runs.execute import Execution
 from reverie.runs.history import BEGINNING, Goal, read_history
 from reverie.runs.policies import PolicyShelf
@@ -77,7 +77,8 @@ def _resume_locked(
         execution.say_finished()
         return execution
     start, notes = choose_checkpoint(folder, checkpoint)
-    check(prepared, filled_buffers(config, start), is_new=start is None)
+    check(prepared, filled_buffers(config, start))
+    execution.built = build_first(prepared, is_new=start is None)
     if changes and steps is not None and start is not None:
         _check_budget(config, new_config, steps, start)
     notes += prepared.composed.notes
@@ -96,16 +97,16 @@ def _resume_locked(
     return execution
 
 
-def resume_in_smaller_parts(folder: RunFolder, error: OutOfMemoryError, quiet: bool) -> Execution:
-    """After memory ran out: continue from the last checkpoint with twice as many microbatches, until it fits."""
+def resume_with_more_microbatches(folder: RunFolder, error: OutOfMemoryError, quiet: bool) -> Execution:
+    """After memory ran out: continue from the last checkpoint, doubling the microbatches until updates fit."""
     while True:
-        settings = read_config(folder.config_path)
-        parts = 2 * settings.backend.microbatches
-        can_cut = algorithm_traits(settings.algorithm.kind).microbatches
-        if not can_cut or parts > MOST_MICROBATCHES:
+        config = read_config(folder.config_path)
+        microbatches = 2 * config.backend.microbatches
+        can_split = algorithm_traits(config.algorithm.kind).microbatches
+        if not can_split or microbatches > MOST_MICROBATCHES:
             raise error
         try:
-            return resume_run(folder, [f"backend.microbatches={parts}"], quiet=quiet)
+            return resume_run(folder, [f"backend.microbatches={microbatches}"], quiet=quiet)
         except OutOfMemoryError as again:
             error = again
 

@@ -27,7 +27,7 @@ from reverie.core.counters import Budget
 from reverie.core.errors import RunError
 from reverie.core.types import Sealed, State
 from reverie.log.progress import Task, progress, quiet_progress
-from reverie.runs.assemble import assemble, filled_buffers
+from reverie.runs.assemble import assemble, build_first, filled_buffers
 from reverie.runs.checkpointer import Checkpointer
 from reverie.runs.history import Goal, Resumption, changes_between, config_path_before, read_history
 from reverie.store import documents
@@ -112,7 +112,7 @@ def _read_pieces(ways: list[tuple[Path, Goal]], start: Checkpoint | None) -> lis
     pieces: list[Piece] = []
     for path, goal in ways:
         prepared = read_saved(path, pieces[-1].prepared.env if pieces else None)
-        check(prepared, filled_buffers(prepared.config, start), is_new=start is None)
+        check(prepared, filled_buffers(prepared.config, start))
         pieces.append(Piece(prepared, goal))
     return pieces
 
@@ -167,7 +167,7 @@ def _trained_again(
     piece: Piece, start: Checkpoint | None, folder: RunFolder, scratch: RunFolder, watch: _Watch
 ) -> Iterator[Checkpointer]:
     """A session that was trained from ``start``, or from the beginning, to the goal."""
-    with assemble(piece.prepared, scratch) as run:
+    with assemble(piece.prepared, scratch, build_first(piece.prepared, start is None)) as run:
         run.start_from(start, folder.path)
         run.make_loop([watch], lambda: _is_at(run.session, piece.goal)).run()
         yield run.checkpointer

@@ -49,7 +49,7 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, kind: Any, parts: int) -> None
 
 
 @pytest.mark.parametrize("spec", RUNS)
-def test_a_run_goes_on_in_smaller_parts(spec: str, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_continues_with_more_microbatches(spec: str, runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, words, steps = RUNS[spec]
     limit_memory(monkeypatch, kind, 4)
     run = reverie.train(spec, *COMMON, *words, steps=steps, runs_dir=runs_dir)

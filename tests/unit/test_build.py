@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,42 @@ def test_an_agent_that_needs_weights_is_left_to_the_run(setting: str) -> None:
     with without_weights() as backend, pytest.raises((RuntimeError, ConfigError), match="meta"):
         make_algorithm(make, config.algorithm, make_specs(config.env), make_generator(0), backend)
     check_agent(config, make_specs(config.env))
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The devices of the algorithms that were built, in order."""
+    found: list[str] = []
+
+    def make(*args: Any) -> Any:
+        found.append(args[-1].device.type)
+        return make_algorithm(*args)
+
+    monkeypatch.setattr("reverie.config.agent_checks.make_algorithm", make)
+    return found
+
+
+def test_training_and_resume_build_the_algorithm_once(devices: list[str], tmp_path: Path) -> None:
+    small = ["algorithm.network.units=[4]", "log.report=false", "evaluate.final_episodes=0"]
+    run = api.train("CartPole-v1:ppo", *small, steps=64, runs_dir=tmp_path)
+    assert devices == ["cpu"]
+    api.resume(run, steps=1000)
+    assert devices == ["cpu", "cpu"]
+
+
+def test_a_config_is_checked_without_building_weights(devices: list[str]) -> None:
+    api.make_config("CartPole-v1:ppo")
+    assert devices == ["meta"]
+
+
+class RefusesItsEnv(CheckingAlgorithm):
+    """An algorithm of one's own that finds out while it is built that it does not fit."""
+
+    def __init__(self, config: Any, specs: Specs, rng: np.random.Generator) -> None:
+        raise ConfigError("This algorithm needs pixels.", "Choose another env.")
+
+
+def test_an_agent_that_does_not_fit_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs pixels"):
+        api.train("CartPole-v1:ppo", f"algorithm.kind={__name__}.RefusesItsEnv", runs_dir=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
