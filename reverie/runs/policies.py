@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reverie.config.migrate import migrate
 from reverie.config.pipeline import check_policy
 from reverie.config.schema import BackendConfig, EvaluateConfig, RunConfig
 from reverie.config.validate import ProblemsError
@@ -170,7 +171,7 @@ def load_policy(run: Path, which: str = "best", backend: Backend | None = None) 
     others = [name for name in ("best", "final") if policy_folder(run, name) != folder]
     fix = " ".join(["It is damaged or was changed.", *(f"Try the other one: --policy {name}" for name in others)])
     try:
-        bundle = read_bundle(folder)
+        bundle = _with_current_settings(read_bundle(folder))
         about = bundle["about"]
         missing = {} if all(key in about for key in ("evaluate", "horizon_steps", "backend")) else _settings_of_run(run)
         about = {**missing, **about, **_counts(about), "seed": int(about["seed"])}
@@ -224,9 +225,20 @@ def use_backend(settings: BackendConfig) -> Backend:
         return Backend(engine=settings.engine)
 
 
+def _with_current_settings(bundle: State) -> State:
+    """A bundle of an earlier version with today's names of settings. Migrations leave those alone, so a bundle without
+    a version counts as version 0."""
+    sections = {name: bundle["about"][name] for name in ("env", "evaluate", "backend") if name in bundle["about"]}
+    version = bundle["about"].get("schema_version", 0)
+    tree, _ = migrate({"schema_version": version, "algorithm": bundle["algorithm_config"], **sections})
+    settings = tree.pop("algorithm")
+    return {**bundle, "algorithm_config": settings, "about": {**bundle["about"], **tree}}
+
+
 def _settings(config: RunConfig) -> dict[str, Any]:
     """What a policy needs to play like its run's evaluations."""
     return {
+        "schema_version": config.schema_version,
         "env": config.env.model_dump(mode="json"), "seed": config.seed,
         "evaluate": config.evaluate.model_dump(mode="json"), "horizon_steps": config.horizon_steps,
         "backend": config.backend.model_dump(mode="json"),
