@@ -177,11 +177,13 @@ class PPO(ActorCriticAgent):
             taken += [result for result in epoch if result.grad_norm is not None]
             if epoch[-1].grad_norm is None:
                 break
-        metrics = self._loss_metrics(rollout, taken) | self._policy_change(rows, epoch, settings.clip)
+        metrics = self._loss_metrics(rollout, taken or epoch) | self._policy_change(rows, epoch, settings.clip)
         metrics["explained_variance"] = losses.explained_variance(
             rollout["value"], rollout["target"], rollout["weights"]
         )  # fmt: skip
-        metrics |= self.optimizer.grad_norms(self.model.modules_by_role(), taken[-1].grad_norm)
+        if taken:  # target_kl may refuse the very first minibatch
+            metrics["grad_norm"] = _mean([result.grad_norm for result in taken])
+            metrics |= self.optimizer.grad_norms(self.model.modules_by_role(), taken[-1].grad_norm)
         metrics["learning_rate"] = settings.learning_rate
         return Update(metrics, len(taken))
 
@@ -256,11 +258,10 @@ class PPO(ActorCriticAgent):
             config.value_clip, config.value_weight, config.entropy_weight,
         )  # fmt: skip
 
-    def _loss_metrics(self, rollout: dict[str, Tensor], taken: list[Result]) -> dict[str, Any]:
-        """Means over all gradient steps; the entropy is that of the policy that collected the rollout."""
+    def _loss_metrics(self, rollout: dict[str, Tensor], results: list[Result]) -> dict[str, Any]:
+        """Means over minibatches; the entropy is that of the policy that collected the rollout."""
         config = self.config
-        metrics = {name: _mean([result.metrics[name] for result in taken]) for name in ("policy_loss", "value_loss")}
-        metrics["grad_norm"] = _mean([result.grad_norm for result in taken])
+        metrics = {name: _mean([result.metrics[name] for result in results]) for name in ("policy_loss", "value_loss")}
         metrics["entropy"] = losses.weighted_mean(rollout["entropy"], rollout["weights"])
         metrics["loss"] = metrics["policy_loss"] + config.value_weight * metrics["value_loss"]
         metrics["loss"] = metrics["loss"] - config.entropy_weight * metrics["entropy"]

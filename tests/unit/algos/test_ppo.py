@@ -167,6 +167,20 @@ def test_target_kl_stops_before_the_minibatch_that_is_too_far(engine: str, micro
 
 
 @pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_target_kl_may_refuse_the_first_minibatch(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = Specs(VECTOR, DISCRETE)
+    ppo = make_ppo(specs, Backend(engine=engine), target_kl=1e-9)
+    monkeypatch.setattr("reverie.agents.numpy_ppo.StepSettings.accepts", lambda settings, metrics: False)
+    before = parameters(ppo)
+    update = ppo.update(make_batch(specs), Clock(), make_generator("u"))
+    assert update.count == ppo.optimizer.steps == 0
+    assert torch.equal(parameters(ppo), before)
+    assert {"policy_loss", "value_loss", "loss", "entropy", "kl", "explained_variance"} <= update.metrics.keys()
+    assert not [name for name in update.metrics if name.startswith("grad_norm")], "there is no gradient"
+    assert all(np.isfinite(float(value)) for value in update.metrics.values())
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
 def test_target_kl_leaves_nan_to_the_check_of_metrics(engine: str) -> None:
     specs = Specs(VECTOR, DISCRETE)
     ppo = make_ppo(specs, Backend(engine=engine), target_kl=1e-2)
