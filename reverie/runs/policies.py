@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -214,14 +215,15 @@ def load_any_policy(run: Path, which: str = "best") -> tuple[Policy, dict[str, A
 def use_backend(settings: BackendConfig) -> Backend:
     """The backend of a run, for its policy. Also sets the threads of the process.
 
-    A machine that lacks the run's device or matmul library computes on the CPU in float32.
+    A machine that lacks the run's device or matmul library computes on the CPU in float32, with a note on stderr.
     """
     from reverie.backend import Backend, configure_process
 
     configure_process(settings)
     try:
         return Backend.from_settings(settings)
-    except ConfigError:
+    except ConfigError as error:
+        print(f"Note: {error.message} The policy computes on the CPU in float32.", file=sys.stderr)
         return Backend(engine=settings.engine)
 
 

@@ -362,10 +362,16 @@ def test_a_policy_of_before_takes_the_backend_of_its_run(folder: RunFolder, sess
     assert load_policy(folder.path)[0].backend == Backend(engine="torch")
 
 
-def test_a_machine_without_the_device_of_the_run_computes_on_the_cpu(folder: RunFolder, session: Session) -> None:
+def test_a_machine_without_the_device_of_the_run_computes_on_the_cpu(
+    folder: RunFolder, session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     session.config = with_backend(session.config, device="cuda:77", engine="torch", precision="bfloat16")
     PolicyShelf(folder).save(session, "final")
     assert load_policy(folder.path)[0].backend == Backend(engine="torch")
+    printed = capsys.readouterr().err
+    assert (
+        printed == "Note: backend.device 'cuda:77' is not available here. The policy computes on the CPU in float32.\n"
+    )
 
 
 def test_a_policy_is_played_with_its_own_settings(folder: RunFolder, session: Session) -> None:
