@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -52,6 +52,15 @@ class Traits:
     observes: bool = False
     """Its ``act`` knows ``Mode.OBSERVE``: it updates the carry, returns the extras and skips planning. Other algorithms
     get ``Mode.COLLECT`` where a controller chooses the actions."""
+    renamed_weights: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Beginnings of names in the policy states of earlier versions, and what replaced them. For ``--init-from``."""
+
+    def current_name(self, weight: str) -> str:
+        """Today's name of a weight in a policy state."""
+        for old, new in self.renamed_weights.items():
+            if weight.startswith(old):
+                return new + weight.removeprefix(old)
+        return weight
 
 
 @dataclass(frozen=True, kw_only=True)

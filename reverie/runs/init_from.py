@@ -16,6 +16,7 @@ import numpy as np
 
 from reverie.core.contracts import Algorithm
 from reverie.core.errors import RunError
+from reverie.core.traits import algorithm_traits
 from reverie.core.types import Array, State
 from reverie.policy import read_bundle
 from reverie.runs.policies import policy_folder
@@ -45,7 +46,8 @@ class InitialWeights:
 
 def choose_weights(algorithm: Algorithm, source: Path, pattern: str = "*") -> InitialWeights:
     """The arrays of a run's best policy whose names match and that fit a new algorithm. RunError if none does."""
-    theirs = dict(named_arrays(read_bundle(policy_folder(source)).get("algorithm", {})))
+    saved = dict(named_arrays(read_bundle(policy_folder(source)).get("algorithm", {})))
+    theirs = _with_current_names(saved, algorithm.config.kind)
     own = dict(named_arrays(algorithm.policy_state()))
     reasons = {name: _reason(name, theirs, own, pattern) for name in {**theirs, **own}}
     taken = {name: theirs[name] for name, reason in reasons.items() if not reason}
@@ -60,9 +62,10 @@ def load_initial_weights(algorithm: Algorithm, run: Path) -> None:
     """Put the weights that a run was created with into its fresh algorithm, if there are any."""
     if not (run / f"{FILE}.json").exists():
         return
-    weights = read_tree(run / FILE).get("weights")
+    saved = read_tree(run / FILE).get("weights")
     try:
-        algorithm.load_policy_state(_replaced(algorithm.policy_state(), dict(weights or {})))
+        weights = _with_current_names(dict(saved or {}), algorithm.config.kind)
+        algorithm.load_policy_state(_replaced(algorithm.policy_state(), weights))
     except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise RunError(f"{run / FILE} does not fit this run: {error}", "Start a new run with --init-from.") from error
 
@@ -74,6 +77,12 @@ def named_arrays(state: State, prefix: str = "") -> Iterator[tuple[str, Array]]:
             yield from named_arrays(value, f"{prefix}{key}.")
         elif isinstance(value, np.ndarray):
             yield f"{prefix}{key}", value
+
+
+def _with_current_names(weights: dict[str, Array], kind: str) -> dict[str, Array]:
+    """Weights of an earlier version by the names that the algorithm has for them today."""
+    traits = algorithm_traits(kind)
+    return {traits.current_name(name): array for name, array in weights.items()}
 
 
 def _reason(name: str, theirs: dict[str, Array], own: dict[str, Array], pattern: str) -> str:
