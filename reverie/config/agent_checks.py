@@ -1,4 +1,4 @@
-"""Whether an algorithm can be made for an env, and whether the run's buffers can serve what it reads."""
+"""Check that an algorithm can be built for an env, and that the run's buffers can serve what it reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build_algorithm(config: RunConfig, specs: Specs, streams: Streams, backend: 
     undeclared = [hook for hook in algorithm.traits.hooks if hook not in getattr(algorithm, "reads", {})]
     if undeclared:
         raise ConfigError(
-            f"The algorithm '{kind}' does not say what its hook {' and '.join(undeclared)} reads.",
+            f"The algorithm '{kind}' does not declare what its hook {' and '.join(undeclared)} reads.",
             f"Set self.reads = {{'{undeclared[0]}': Rollout()}}, or another read of reverie.core.reads.",
         )
     return algorithm
@@ -44,8 +44,8 @@ def build_algorithm(config: RunConfig, specs: Specs, streams: Streams, backend: 
 def check_agent(config: RunConfig, specs: Specs) -> Reads | None:
     """Refuse an agent that does not fit the env or its buffers; returns what its hooks read.
 
-    It is made without weights, so a big one costs nothing. Your own classes may read their weights while they are
-    made, so they are only tried when the run starts: None.
+    It is built without weights, so a big one costs nothing. Returns None for your own classes: they may read their
+    weights while they are built, so only a run that trains builds them.
     """
     if any(path[-1] == "kind" and "." in str(kind) for path, kind in leaves(config.algorithm.model_dump())):
         return None
@@ -58,12 +58,12 @@ def check_agent(config: RunConfig, specs: Specs) -> Reads | None:
 
 
 def check_data(config: RunConfig, reads: Reads) -> None:
-    """Refuse updates that come before there are enough rows. Only a run at its beginning has to pass."""
+    """Refuse updates that come before there are enough rows. Only new runs are checked."""
     raise_findings(check_order_of_data(config, {name: read.rows for name, read in reads.items()}))
 
 
 def check_reads(config: RunConfig, reads: Reads) -> None:
-    """Refuse hooks whose buffer cannot serve their read, and ratios for reads without a fixed size, all at once."""
+    """Refuse hooks whose buffer cannot serve their read, and ratios for reads without a fixed size, in one error."""
     errors: dict[str, ConfigError] = {}
     for phase in flatten_phases(config.phases):
         for error in _read_errors(config, phase, reads):
@@ -101,6 +101,6 @@ def _check_serves(config: RunConfig, buffer: str, hook: str, read: Read) -> None
 
 
 def _serves(kind: str, read: Read, is_on_policy: bool) -> bool:
-    """Whether a buffer answers such a read of an algorithm."""
+    """Whether a buffer can serve this read of an algorithm."""
     traits = buffer_traits(kind)
     return isinstance(read, traits.serves) and not (is_on_policy and traits.replays)

@@ -18,7 +18,7 @@ from reverie.envs.suites import find_suite, register_suites
 
 @dataclass(frozen=True)
 class EnvEntry:
-    """One env of the list. ``variants`` are what may follow the colon in ``reverie train CartPole-v1:ppo``."""
+    """An env in the catalogue. ``variants`` may follow the colon in ``reverie train CartPole-v1:ppo``."""
 
     name: str
     id: str

@@ -1,7 +1,7 @@
-"""What no single field can know: whether the parts of a config fit together. Each problem names its fix.
+"""Check that the parts of a config fit together. Each problem names its fix.
 
-All of this runs before anything is built: a curriculum that cannot work fails in the first second and not
-after the night's first phase.
+These checks run before anything is built: a curriculum that cannot work fails in the first second, not after the
+first phase.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEPT = ("algorithm", "buffer", "normaliser", "episodes")
 
 
 def check_config(config: RunConfig, sources: Mapping[str, str] | None = None) -> None:
-    """Raise one ConfigError with everything that does not fit together."""
+    """Raise one ConfigError that lists everything that does not fit together."""
     raise_findings(find_misfits(config), sources)
 
 
@@ -44,7 +44,7 @@ def find_misfits(config: RunConfig) -> Findings:
 
 
 def find_shared_names(config: RunConfig) -> Findings:
-    """Phases are called by their names in overrides, metrics and reports, so no two may share one."""
+    """Overrides, metrics and reports identify phases by name, so names must be unique."""
     first: dict[str, str] = {}
     for place in _places(config.phases):
         name = place.phase.name
@@ -60,7 +60,7 @@ def _free_name(name: str, config: RunConfig) -> str:
 
 
 def raise_findings(findings: Iterable[tuple[str, str, str]], sources: Mapping[str, str] | None = None) -> None:
-    """One ConfigError with all of them, if there are any."""
+    """Raise one ConfigError that lists all findings, if there are any."""
     known = sources or {}
     problems = [Problem(key, "", source_of(known, key), what, fix) for key, what, fix in findings]
     if problems:
@@ -101,7 +101,7 @@ def _check_phases(config: RunConfig) -> Findings:
 
 
 def _check_loop(place: _Place) -> Findings:
-    """A loop only repeats; everything else is said by the phases in it."""
+    """A loop only repeats. All other settings belong to its inner phases."""
     for name, field in Phase.model_fields.items():
         if name in ("name", "repeat", "phases"):
             continue
@@ -113,7 +113,7 @@ def _check_loop(place: _Place) -> Findings:
 def _check_duration(place: _Place) -> Findings:
     phase, key = place.phase, place.key
     if phase.repeat > 1:
-        yield f"{key}.repeat", "there is nothing to repeat", "Put the phases to repeat below 'phases:'."
+        yield f"{key}.repeat", "there is nothing to repeat", "Write the phases to repeat below 'phases:'."
     if not phase.hooks:
         yield f"{key}.hooks", "the phase does nothing", "Add hooks, for example '- collect: {rows: 64}'."
     given = [name for name in DURATIONS if getattr(phase, name) is not None]
@@ -149,7 +149,7 @@ def _check_names(place: _Place, config: RunConfig) -> Findings:
         yield f"{place.key}.controller", f"there is no controller '{phase.controller}'", fix
     for word in phase.keep:
         if word not in KEPT:
-            yield f"{place.key}.keep", f"'{word}' is nothing that a phase keeps", nearest(word, KEPT)
+            yield f"{place.key}.keep", f"'{word}' is not something a phase can keep", nearest(word, KEPT)
 
 
 def _check_overrides(place: _Place, config: RunConfig) -> Findings:
@@ -180,7 +180,7 @@ def _check_until(place: _Place) -> Findings:
 
 
 def _check_own_actions(config: RunConfig) -> Findings:
-    """What learns only from its own actions must not be given those of a controller."""
+    """An on-policy algorithm must not learn from the actions of a controller."""
     if not algorithm_traits(config.algorithm.kind).on_policy:
         return
     filled: dict[str, tuple[str, Phase]] = {}
@@ -201,7 +201,7 @@ def _check_own_actions(config: RunConfig) -> Findings:
 
 
 def _check_holdout(config: RunConfig) -> Findings:
-    """Holding data out and judging them belong together."""
+    """Held-out data and ``validate`` need each other."""
     for name, buffer in config.buffers.items():
         if getattr(buffer, "holdout", 0) and not getattr(buffer, "source", None):
             what, fix = "only episodes of a source can be held out", f"Set buffers.{name}.source=DIR, or holdout=0."
@@ -219,7 +219,7 @@ def _check_holdout(config: RunConfig) -> Findings:
 
 
 def _check_freeze(config: RunConfig) -> Findings:
-    """A normaliser whose statistics only move with a dataset needs one."""
+    """A normaliser that takes its statistics from a dataset needs one."""
     if config.normaliser.freeze == "dataset" and not any(
         getattr(buffer, "source", None) for buffer in config.buffers.values()
     ):
@@ -232,20 +232,20 @@ def _check_early_stop(config: RunConfig) -> Findings:
         return
     if config.env.spec.solved_at is None:
         fix = "Set env.spec.solved_at=..., or early_stop=off."
-        yield "early_stop", "it is not known from which return on this env is solved", fix
+        yield "early_stop", "the return that solves this env is unknown", fix
     if not any(has_hook(place.phase, "evaluate") for place in _places(config.phases)):
         fix = "Add the hook '- evaluate: {episodes: 10, every_steps: 10_000}'."
         yield "early_stop", "no phase evaluates", fix
 
 
 def _check_priorities(config: RunConfig) -> Findings:
-    """Priorities that nobody writes would silently be uniform sampling."""
+    """Without reported priorities, prioritised sampling would silently be uniform."""
     if algorithm_traits(config.algorithm.kind).priorities:
         return
     able = algorithms_with("priorities")
     for name, buffer in config.buffers.items():
         if any(key[-1] == "kind" and value == "prioritised" for key, value in leaves(buffer.model_dump(mode="json"))):
-            what = f"{config.algorithm.kind} reports no priorities, so a prioritised sampler has nothing to go by"
+            what = f"{config.algorithm.kind} reports no priorities, which a prioritised sampler needs"
             yield f"buffers.{name}.sampler", what, f"Set its kind to uniform. Priorities work with: {', '.join(able)}."
 
 
@@ -266,8 +266,8 @@ def _check_recurrent(config: RunConfig) -> Findings:
 
 
 def _check_windows(config: RunConfig) -> Findings:
-    """A buffer needs room for a window of every env."""
-    length = int(getattr(getattr(config.algorithm, "sequence", None), "length", 0))  # none: it reads no windows
+    """A buffer needs room for one window of each env."""
+    length = int(getattr(getattr(config.algorithm, "sequence", None), "length", 0))  # 0: it reads no windows
     rows = length * config.env.num_envs
     for name in dict.fromkeys(place.phase.buffer for place in _places(config.phases) if has_update(place.phase)):
         capacity = getattr(config.buffers.get(name), "capacity", None)
@@ -278,10 +278,10 @@ def _check_windows(config: RunConfig) -> Findings:
 
 
 def _check_precision(config: RunConfig) -> Findings:
-    """A precision that nobody computes in would be a setting that does nothing."""
+    """Refuse a precision that the algorithm ignores."""
     kind = config.algorithm.kind
     if config.backend.precision != "bfloat16" or algorithm_traits(kind).bfloat16:
         return
     able = algorithms_with("bfloat16")
     fix = f"Set backend.precision=auto. bfloat16 works with: {', '.join(able)}."
-    yield "backend.precision", f"{kind} computes in float32 alone", fix
+    yield "backend.precision", f"{kind} computes only in float32", fix

@@ -1,8 +1,8 @@
-"""From ``<env>:<variant> [preset ...] [key=value ...]`` to one tree of values that knows their sources.
+"""Compose ``<env>:<variant> [preset ...] [key=value ...]`` into one tree of values with the source of each.
 
-Layers, each over the one before: schema defaults, the algorithm's file, the env's file, its variant, presets
-from left to right, the command line. Hydra's compose is not used: it keeps no sources, cannot expand patterns
-against the schema, and answers a typo with advice to force it.
+Later layers override earlier ones: schema defaults, the algorithm's file, the env's file, its variant, presets from
+left to right, the command line. We do not use Hydra's compose: it keeps no sources, cannot expand patterns against the
+schema, and answers a typo with advice to force it.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ from reverie.core.errors import ConfigError, did_you_mean, nearest
 DEFAULT = "default"
 DECIDED = "decided at the start"
 ENV_ARGUMENTS = ("env", "kwargs")
-"""Below this the keys are the env's own: a 'kind' there says nothing about components."""
+"""Keys below this are arguments of the env: a 'kind' there names no component."""
 METRIC_RULES = ("log", "rules")
-"""Below this the keys are patterns of metrics' names, not of keys."""
+"""Keys below this are patterns of metric names."""
 _PHASE_REFERENCE = re.compile(r"\$\{(phases\.[^}$]+)\}")
 Assignments = Iterable[tuple[Path, Any]]
 
 
 @dataclass
 class Composed:
-    """The values of a run before they are checked, where each came from, and what the user should know."""
+    """The values of a run before they are checked, the source of each, and notes for the user."""
 
     tree: Tree = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def apply(self, layer: Assignments, source: str) -> None:
-        """Lay one layer over the others. Kinds go first: the keys beside them belong to the new component."""
+        """Apply a layer over the others. Kinds go first: the keys beside them belong to the new component."""
         for path, value in sorted(layer, key=_kinds_first):
             for target in self._expand(path, source):
                 self._assign(target, value, source)
 
     def apply_overrides(self, layer: Assignments, source: str, steps: int | None = None) -> None:
-        """Lay the user's settings over the others; they may use names of Stable-Baselines3. ``steps``: the budget."""
+        """Apply the user's settings, also under names of Stable-Baselines3. ``steps`` is the budget."""
         pairs = list(layer)
         kinds = [value for path, value in pairs if path in (("algorithm",), ("algorithm", "kind"))]
         own, foreign = split_names(pairs, [get(self.tree, ("algorithm", "kind")), *kinds][-1])
@@ -79,7 +79,7 @@ class Composed:
             self.notes += translator.notes
 
     def named_sources(self) -> dict[str, str]:
-        """Where each value came from, by the keys that people type."""
+        """The source of each value, by the keys that users type."""
         return name_sources(self.sources, self.tree)
 
     def _assign(self, path: Path, value: Any, source: str) -> None:
@@ -96,7 +96,7 @@ class Composed:
         self.sources.update({join_path(leaf): source for leaf, _ in leaves(value, path)})
 
     def _change_kind(self, owner: Path, kind: Any) -> None:
-        """Drop what earlier layers said about another component; what was said to ``auto`` holds for any."""
+        """Drop the settings of the component that was chosen before. Settings given to ``auto`` apply to any kind."""
         component = get(self.tree, owner)
         if not isinstance(component, dict) or owner[:2] == ENV_ARGUMENTS:
             return
@@ -110,13 +110,13 @@ class Composed:
         self.notes.append(f"{join_path(owner)}: {old} became {kind}, so {', '.join(dropped)} of {old} no longer hold.")
 
     def _forget(self, path: Path) -> list[str]:
-        """Remove the sources of what a new value covers, and tell which they were, the oldest first."""
+        """Remove the sources of the values that a new value replaces. Returns them, oldest first."""
         text = join_path(path)
         covered = [known for known in self.sources if known == text or known.startswith(text + ".")]
         return list(dict.fromkeys(self.sources.pop(known) for known in covered))
 
     def _expand(self, path: Path, source: str) -> list[Path]:
-        """The paths that a typed one means: one by its name, or all that a pattern matches.
+        """The paths that a typed path stands for: one by its name, or all that a pattern matches.
 
         A pattern is compared with all keys of the schema, with the kinds chosen so far.
         """
@@ -139,7 +139,7 @@ class Composed:
 
 
 def _is_by_number(path: Path) -> bool:
-    """Whether a typed path calls a phase or a hook by its number in the list."""
+    """Whether a typed path names a phase or a hook by its index in the list."""
     return any(key.isdigit() and before in ("phases", "hooks") for before, key in pairwise(path))
 
 
@@ -151,9 +151,9 @@ def _near_pattern(path: Path, known: Sequence[tuple[str, Path]]) -> str:
 
 
 def compose(spec: str, presets_and_overrides: Sequence[str] = (), steps: int | None = None) -> Composed:
-    """Put a run's values together; :func:`reverie.config.validate.load_config` then checks them.
+    """Compose a run's values. :func:`reverie.config.validate.load_config` then checks them.
 
-    ``steps`` is the budget that the run will be given, for settings that are a part of it.
+    ``steps`` is the budget of the run, for settings that are a fraction of it.
     """
     env, variant = split_spec(spec)
     composed = Composed()
@@ -180,28 +180,28 @@ def split_spec(spec: str) -> tuple[str, str]:
         return env, variant
     if variant and colon:
         raise ConfigError(
-            f"'{spec}' does not say on what to train.",
+            f"'{spec}' names no env to train on.",
             f"Write CartPole-v1:{variant}, for example; reverie envs list shows what there is.",
         )
     env = spec.removesuffix(":") if colon else variant
     names = variant_names(env)
-    raise ConfigError(f"'{spec}' does not say how to train.", f"Write {' or '.join(f'{env}:{n}' for n in names)}.")
+    raise ConfigError(f"'{spec}' names no algorithm or variant.", f"Write {' or '.join(f'{env}:{n}' for n in names)}.")
 
 
 def require_phases(composed: Composed, spec: str) -> None:
-    """A run needs a curriculum, which an algorithm without a preset file of its own does not bring."""
+    """Refuse a run without phases: an algorithm without a preset file brings none."""
     if composed.tree.get("phases") is not None:
         return
     env, variant = split_spec(spec)
     raise ConfigError(
-        f"phases: is missing, as no preset file says how '{variant}' is trained.",
+        f"phases: is missing, because '{variant}' has no preset file.",
         f"Take phases and buffers of another algorithm: reverie train {env}:ppo algorithm.kind={variant}; "
         f"or write both into a file and name it: reverie train {spec} my_phases.yaml",
     )
 
 
 def interpolate(tree: Tree) -> Tree:
-    """Put in what ``${other.key}`` stands for, counted from the root."""
+    """Replace references by the values that they name: ``${other.key}``, a full key from the root."""
     if not any(isinstance(value, str) and "${" in value for _, value in leaves(tree)):
         return tree
     names = PathNames(tree)
@@ -217,7 +217,7 @@ def interpolate(tree: Tree) -> Tree:
         key = getattr(error, "full_key", None) or "a key"
         reason = str(error).splitlines()[0] if str(error) else "it refers to itself"
         raise ConfigError(
-            f"{key}: the reference cannot be followed: {reason}.",
+            f"{key}: the reference cannot be resolved: {reason}.",
             "Write ${...} with a full key such as ${algorithm.gamma}.",
         ) from error
     assert isinstance(container, dict)
@@ -225,7 +225,7 @@ def interpolate(tree: Tree) -> Tree:
 
 
 def _source(path: Path, sources: dict[str, str], written: Tree) -> str:
-    """Who set a leaf: itself, or a short form that stood for it (a bare kind, a reference to a whole branch)."""
+    """The source of a leaf: its own, or that of the short form that set it (a bare kind, a reference to a branch)."""
     for length in range(len(path), 0, -1):
         source = sources.get(join_path(path[:length]))
         if source and (length == len(path) or path[-1] == "kind" or "${" in str(get(written, path[:length]))):
@@ -236,7 +236,7 @@ def _source(path: Path, sources: dict[str, str], written: Tree) -> str:
 def _spec_layers(
     env: str, variant: str, notes: list[str], instead: Sequence[str] = ()
 ) -> Iterator[tuple[Assignments, str]]:
-    """The layers that env and variant stand for: the algorithm's file, the env's file, the variant in it.
+    """The layers of env and variant: the algorithm's file, the env's file, the variant in it.
 
     Its tuned values are left out where presets, ``instead``, have their own for tasks of that kind; what the env itself
     is given stays: a variant that sees pictures goes on seeing them.
@@ -263,13 +263,13 @@ def _spec_layers(
     if parent is not None:
         yield [(("algorithm", "kind"), variant)], typed_source()
     if tuned and instead:
-        notes.append(f"The values of {' and '.join(instead)} stand in for the tuned ones of {env}:{variant}.")
+        notes.append(f"The values of {' and '.join(instead)} replace the tuned ones of {env}:{variant}.")
     if (parent or variant) not in variants:
         notes.append(f"No tuned values for {parent or variant} on {env}: the algorithm's defaults are used.")
 
 
 def _unknown_variant(env: str, variant: str, known: set[str], has_file: bool) -> ConfigError:
-    """Why nothing is known of a variant: there may not even be such an env."""
+    """The error for an unknown variant, or for an unknown env."""
     from reverie.envs.make import find_spec, is_dotted
 
     if not has_file and not is_dotted(env):
@@ -282,7 +282,7 @@ def _unknown_variant(env: str, variant: str, known: set[str], has_file: bool) ->
 
 
 def _algorithm_layers(preset: Preset) -> Iterator[tuple[Assignments, str]]:
-    """The algorithm's file, over that of the one which it names as its ``base``."""
+    """The layers of an algorithm's file: first the file that it names as its ``base``, then its own values."""
     body = dict(preset.body)
     base = body.pop("base", None)
     if base is not None:
@@ -294,7 +294,7 @@ def _algorithm_layers(preset: Preset) -> Iterator[tuple[Assignments, str]]:
 
 
 def override_assignments(words: Sequence[str]) -> list[tuple[Path, Any]]:
-    """What ``key=value`` words set."""
+    """The assignments of ``key=value`` words."""
     return [pair for word in words for pair in _parse_override(word)]
 
 
@@ -306,7 +306,7 @@ def _parse_override(word: str) -> Assignments:
 
 
 def _replaced(key: str, source: str, covered: list[str]) -> str:
-    """A note on a list that is replaced. The first of the sources made the old list, the others changed it."""
+    """A note about a replaced list. The first of the sources set the old list, the others changed it."""
     return f"{key}: {source} replaces the whole list, so the changes of {' and '.join(covered[1:])} are lost."
 
 

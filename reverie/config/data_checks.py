@@ -1,4 +1,4 @@
-"""Whether updates find data in their buffers, and enough of them."""
+"""Check that updates find enough data in their buffers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from reverie.core.traits import algorithm_traits
 
 
 def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None] | None = None) -> Findings:
-    """An update needs an earlier collect into its buffer, in this cycle or in an earlier phase, and enough rows of it.
+    """An update needs an earlier collect into its buffer, in this cycle or in an earlier phase, that adds enough rows.
 
-    Rows are counted from below, so that what passes works; where episodes decide how many there are, anything passes.
-    ``update_rows`` are the rows that each hook replays, once the algorithm is known to the last detail.
+    Counts are lower bounds, so a config that passes works. If they depend on the length of episodes, anything passes.
+    ``update_rows`` are the rows that each hook replays. They are known once the algorithm is built.
     """
     findings: dict[str, tuple[str, str]] = {}
     least = {name: inf if getattr(buffer, "source", None) else 0.0 for name, buffer in config.buffers.items()}
@@ -36,13 +36,13 @@ def check_order_of_data(config: RunConfig, update_rows: Mapping[str, int | None]
             if not before and not any(other.name == "collect" for other in phase.hooks[:index]):
                 findings[keys[index]] = _no_data(hook, phase)
             elif by_then < needed:
-                what = f"{hook.name} of phase '{phase.name}' comes when only {by_then:,.0f} rows are sure to be there"
+                what = f"{hook.name} of phase '{phase.name}' runs when only {by_then:,.0f} rows are sure to be stored"
                 fix = _more_rows(filling.get(phase.buffer), phase.buffer, needed, int(by_then))
                 findings[f"buffers.{phase.buffer}.min_rows"] = f"{what}, of {needed:,}", fix
         if "buffer" not in phase.keep:
             least[phase.buffer] = 0.0
         elif has_update(phase) and (before or has_hook(phase, "collect")):
-            least[phase.buffer] = inf  # later updates find more than the first, which is judged
+            least[phase.buffer] = inf  # only the first update is checked: later ones find more
         else:
             least[phase.buffer] = before + _rows_of(phase)
             if phase.duration_steps and has_hook(phase, "collect"):
@@ -67,7 +67,7 @@ def in_order(phases: tuple[Phase, ...]) -> Iterator[tuple[str, Phase]]:
 
 
 def by_buffer(phases: tuple[Phase, ...]) -> Iterator[tuple[str, Phase]]:
-    """Like ``in_order``, but a phase once for each of its buffers: hooks that use another one become ``evaluate``."""
+    """Like ``in_order``, but once per buffer of a phase. Hooks that use another buffer are replaced by ``evaluate``."""
     for key, phase in in_order(phases):
         for name in phase.buffers():
             hooks = (hook if _uses(phase, hook, name) else Hook(name="evaluate") for hook in phase.hooks)
@@ -79,7 +79,7 @@ def _uses(phase: Phase, hook: Hook, buffer: str) -> bool:
 
 
 def _rows_of(phase: Phase) -> float:
-    """What a phase collects at least. Rows are env steps and the beginnings of episodes."""
+    """Fewest rows that a phase collects: its env steps and the first rows of episodes."""
     per_cycle = _rows_per_cycle(phase.hooks)
     if per_cycle == inf or phase.duration_cycles is not None:
         return per_cycle * (phase.duration_cycles or 1)
@@ -88,7 +88,7 @@ def _rows_of(phase: Phase) -> float:
 
 
 def _rows_per_cycle(hooks: Sequence[Hook]) -> float:
-    """Rows that every cycle collects; infinite where they are counted in episodes."""
+    """Rows that every cycle collects. Infinite if it counts episodes."""
     collects = [hook for hook in hooks if hook.name == "collect"]
     return sum(hook.rows or inf for hook in collects if not hook.rows or not _waits(hook))
 
@@ -98,7 +98,7 @@ def _waits(hook: Hook) -> bool:
 
 
 def _rows_at_first_run(phase: Phase, index: int, rows: int | None) -> float:
-    """What the phase has collected at least when an update of it runs for the first time; infinite if unknown."""
+    """Fewest rows that the phase has collected when its first update runs. Infinite if unknown."""
     hook, per_cycle = phase.hooks[index], _rows_per_cycle(phase.hooks)
     may_wait_for_collect = hook.every_cycles and any(map(_waits, (h for h in phase.hooks if h.name == "collect")))
     if per_cycle == inf or hook.every_updates or may_wait_for_collect or (hook.train_ratio and not rows):
@@ -110,14 +110,14 @@ def _rows_at_first_run(phase: Phase, index: int, rows: int | None) -> float:
 
 
 def _no_data(hook: Hook, phase: Phase) -> tuple[str, str]:
-    what = f"{hook.name} comes before there can be data in buffer '{phase.buffer}'"
+    what = f"{hook.name} runs before there can be data in buffer '{phase.buffer}'"
     if phase.type == "offline":
         return what, f"Name stored data: buffers.{phase.buffer}.source=DIR; reverie data export makes some."
-    return what, "Put a collect hook before it, or a phase that fills the buffer before this one."
+    return what, "Add a collect hook before it, or an earlier phase that fills the buffer."
 
 
 def _more_rows(filling: str | None, buffer: str, needed: int, sure: int) -> str:
     more = f"Set {filling}.duration_steps={needed}"
     if filling is None:
-        more = f"Put a phase before it that collects for duration_steps: {needed} with controller: random"
+        more = f"Add a phase before it that collects for duration_steps: {needed} with controller: random"
     return f"{more}, or buffers.{buffer}.min_rows={max(1, sure)}."

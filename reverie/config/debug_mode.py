@@ -1,4 +1,4 @@
-"""What debug mode changes in the values of a new run. A run that exists keeps its own, whoever looks at it."""
+"""What debug mode changes in a new run. An existing run keeps its setting, also under a debugger."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ BY_DEBUG = f"{DECIDED}: debug"
 
 
 def prepare_debug(composed: Composed, has_debugger: bool) -> None:
-    """Turn debug mode on under a debugger, unless somebody has chosen; and debug with one env, unless one typed more.
+    """Turn debug mode on under a debugger, unless it is set. Debug with one env, unless the user typed a number.
 
-    Nobody can step through several envs at once. Rows are counted over all envs, so every preset works with one.
+    Stepping through several envs at once is impossible. Rows are counted over all envs, so every preset works with one.
     """
     if has_debugger and source_of(composed.sources, "debug") == DEFAULT:
         composed.apply([(("debug",), True)], BY_DEBUGGER)
@@ -23,7 +23,7 @@ def prepare_debug(composed: Composed, has_debugger: bool) -> None:
 
 
 def debug_notes(composed: Composed) -> list[str]:
-    """What the user should know of it at the start of the run."""
+    """Notes for the user at the start of a debug run."""
     if composed.sources.get("debug") != BY_DEBUGGER:
         return []
     return ["A debugger is attached, so this is a debug run: slow, with other bits. --no-debug makes it a usual one."]

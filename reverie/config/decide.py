@@ -1,6 +1,6 @@
-"""Decide every ``auto`` that needs the machine or the env: device, engine, vector, network, storage, videos.
+"""Resolve every ``auto`` that depends on the machine or the env: device, engine, vector, network, storage, videos.
 
-Each answer changes bits, so it is given once, when the run is created, and written into the run's config.yaml.
+Most choices change bits, so they are made once, when the run is created, and written into the run's config.yaml.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from reverie.envs.probe import EnvFacts
 from reverie.machine.memory import free_memory
 
 FOR_DEBUGGING = (("env", "vector", "sync"), ("backend", "engine", "torch"))
-"""What ``auto`` means in debug mode: breakpoints in the env work, and torch sees every operation."""
+"""Values of ``auto`` in debug mode: breakpoints in the env work, and torch sees every operation."""
 
 
 def decide_before_probe(tree: Tree) -> None:
-    """Decide in place what debug mode wants, before the env is made."""
+    """Resolve in place what debug mode decides, before the env is made."""
     for section, key, value in FOR_DEBUGGING if tree["debug"] else ():
         if tree[section][key] == "auto":
             tree[section][key] = value
@@ -39,14 +39,14 @@ def decide_auto(tree: Tree, facts: EnvFacts) -> RunConfig:
 
 
 def can_record(can_render: bool) -> bool:
-    """What ``video.enabled: auto`` stands for: the env draws frames, and a video writer is installed."""
+    """The value of ``video.enabled: auto``: true if the env renders frames and a video writer is installed."""
     from reverie.log.video import is_installed
 
     return is_installed() and can_render
 
 
 def choose_network(config: RunConfig, specs: Specs) -> RunConfig:
-    """The config with every network of kind ``auto`` decided by the observations; settings given to auto stay."""
+    """Choose every network of kind ``auto`` by the observations. Settings given to auto stay."""
     undecided = [("algorithm", *path) for path, network in networks_of(config.algorithm) if network.kind == "auto"]
     if not undecided:
         return config
@@ -59,7 +59,7 @@ def choose_network(config: RunConfig, specs: Specs) -> RunConfig:
 
 
 def choose_storage(config: RunConfig, specs: Specs) -> RunConfig:
-    """The config with ``storage: auto`` of buffers decided: memory, if all of them fit into half of what is free."""
+    """Resolve ``storage: auto`` of buffers: memory, if all of them fit into half of the free memory."""
     undecided = [name for name, buffer in config.buffers.items() if getattr(buffer, "storage", "") == "auto"]
     if not undecided:
         return config

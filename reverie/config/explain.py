@@ -1,4 +1,4 @@
-"""What every key means, of which type it is and what it is unless set: read off the schema, never written twice."""
+"""The meaning, type and default of every key, read from the schema."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BOUNDS = {"ge": "at least {}", "gt": "more than {}", "le": "at most {}", "lt": 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One key of the schema; ``*`` stands for a number or name of your own, ``kinds`` for whose key it is."""
+    """One key of the schema. ``*`` stands for an index or a name of your own. ``kinds`` have this key."""
 
     key: str
     meaning: str
@@ -52,7 +52,7 @@ class Difference:
 
 
 def explain(pattern: str = "**") -> list[Explanation]:
-    """Every key that a key, a bare name or a pattern stands for, or those of a class named by its dotted path."""
+    """The keys that match a key, a bare name or a pattern, or those of a class named by its dotted path."""
     known = all_keys()
     pattern = re.sub(r"\.hooks\.(?=.+\.)(\d+\.|\*\.)?", ".", pattern)  # phases.0.hooks.1.update.updates
     wanted = pattern if "." in pattern or "*" in pattern else f"**.{pattern}"
@@ -67,7 +67,7 @@ def explain(pattern: str = "**") -> list[Explanation]:
 
 
 def explain_class(path: str) -> list[Explanation]:
-    """The keys that a class of your own takes beside its ``kind``."""
+    """The keys of a class of your own, without ``kind``."""
     config = getattr(registry.import_name(path), "Config", None)
     if not (isinstance(config, type) and issubclass(config, Config)):
         raise ConfigError(
@@ -78,14 +78,14 @@ def explain_class(path: str) -> list[Explanation]:
 
 
 def _names_class(pattern: str) -> bool:
-    """Whether it begins with a module that there is, and with no section of the config."""
+    """Whether it begins with an existing module, and not with a section of the config."""
     package, *inner = pattern.split(".")
     is_path = bool(inner) and all(part.isidentifier() for part in (package, *inner))
     return is_path and package not in RunConfig.model_fields and find_spec(package) is not None
 
 
 def explain_tree(tree: Tree) -> list[tuple[Explanation, Any]]:
-    """The keys that a config really has, those of its chosen kinds, each with its value."""
+    """The keys of a config with its chosen kinds, each with its value."""
     known = all_keys()
     explained = []
     names = PathNames(tree)
@@ -103,7 +103,7 @@ def _kind_around(tree: Tree, path: Path) -> Any:
 
 
 def diff(left: Tree, right: Tree) -> list[Difference]:
-    """The values in which two trees differ, in the order of the first."""
+    """The keys in which two trees differ, in the order of the first."""
     sides = [dict(named_leaves(tree, whole_schedules=True)) for tree in (left, right)]
     keys = dict.fromkeys([*sides[0], *sides[1]])
     pairs = [Difference(key, sides[0].get(key, ABSENT), sides[1].get(key, ABSENT)) for key in keys]
@@ -111,18 +111,18 @@ def diff(left: Tree, right: Tree) -> list[Difference]:
 
 
 def all_keys() -> list[Explanation]:
-    """Every key of the schema, with all registered kinds; this imports them all."""
+    """Every key of the schema, for all registered kinds. Imports them all."""
     return _merge(_walk_config(RunConfig, "", (), ()))
 
 
 def _walk_config(
     config: type[Config], prefix: str, kinds: tuple[str, ...], above: tuple[Any, ...]
 ) -> Iterator[Explanation]:
-    if config in above:  # phases hold phases; once is enough
+    if config in above:  # phases may contain phases: list them once
         return
     for name, field in config.model_fields.items():
         if (issubclass(config, ComponentConfig) and name == "kind") or (config is Hook and name == "name"):
-            continue  # said once for all kinds; said by the key itself
+            continue  # explained once for all kinds, by the key itself
         key = f"{prefix}.{name}" if prefix else name
         default = default_of(field)
         shown = REQUIRED if default is PydanticUndefined else default
@@ -147,13 +147,13 @@ def _walk_shape(
 
 
 def _meaning(config: type[Config], name: str) -> str:
-    """The text beside a field, or beside the one it refines."""
+    """The description of a field, or of the field that it overrides."""
     bases = [base for base in config.__mro__ if issubclass(base, Config) and name in base.model_fields]
     return next((" ".join(text.split()) for base in bases if (text := base.model_fields[name].description)), "")
 
 
 def _merge(entries: Iterator[Explanation]) -> list[Explanation]:
-    """Kinds that share a key and its meaning are listed together."""
+    """Join the kinds that have the same key with the same meaning."""
     merged: dict[tuple[str, str, str, str], Explanation] = {}
     for entry in entries:
         same = (entry.key, entry.meaning, entry.type, str(entry.default))
@@ -163,7 +163,7 @@ def _merge(entries: Iterator[Explanation]) -> list[Explanation]:
 
 
 def _stands_for(pattern: str, key: str) -> bool:
-    """Whether a key or pattern that a user typed means this key of the schema."""
+    """Whether a typed key or pattern matches this key of the schema."""
     return bool(glob(pattern).fullmatch(key) or ("*" in key and glob(key).fullmatch(pattern)))
 
 

@@ -1,4 +1,4 @@
-"""What the schema says about a key: how values are put together, and their defaults.
+"""The structure of values and their defaults, read from the schema.
 
 Only the classes of chosen kinds are imported, one after the other, on the way down.
 """
@@ -25,7 +25,7 @@ from reverie.core.traits import check_algorithm
 
 @dataclass(frozen=True)
 class Shape:
-    """How a value is put together: a config, a swappable component, a list or mapping of those, or a leaf."""
+    """The structure of a value: a config, a swappable component, a list or mapping of those, or a leaf."""
 
     form: Literal["leaf", "config", "component", "list", "mapping"]
     config: type[Config] | None = None
@@ -67,7 +67,7 @@ def _field_shapes(config: type[Config]) -> dict[str, Shape]:
 
 
 def networks_of(component: ComponentConfig, path: Path = ()) -> Iterator[tuple[Path, ComponentConfig]]:
-    """Every network that a component is made of, with the key below which it stands; encoders of others too."""
+    """Every network in a component, with its key. Includes the encoders of other networks."""
     for name, field in type(component).model_fields.items():
         part = getattr(component, name)
         if field_shape(field).group == "network" and part is not None:
@@ -76,7 +76,7 @@ def networks_of(component: ComponentConfig, path: Path = ()) -> Iterator[tuple[P
 
 
 def component_config(group: str, kind: str) -> type[ComponentConfig]:
-    """The config class behind a kind; a class without one, or an algorithm that lacks something, is explained."""
+    """The config class of a kind. ConfigError explains what the class lacks."""
     found = registry.load(group, kind)
     config = getattr(found, "Config", None)
     if not isinstance(config, type) or not issubclass(config, ComponentConfig):
@@ -91,7 +91,7 @@ def component_config(group: str, kind: str) -> type[ComponentConfig]:
 
 
 def fill_defaults(tree: Tree) -> Tree:
-    """The tree with every default written in, in the order of the schema; what is wrong stays as it is."""
+    """The tree with all defaults filled in, in the order of the schema. Invalid values stay as they are."""
     return dict(_fill_config(RunConfig, tree, {}))
 
 
@@ -121,7 +121,7 @@ def _fill(shape: Shape, value: Any, default: Any) -> Any:
 
 
 def _fill_component(group: str, value: Any, default: Any) -> Any:
-    """A part's own defaults, or those its owner gave it as long as the kind is still the owner's choice."""
+    """A component's own defaults, or those from its owner's field as long as the kind is the one in that field."""
     if isinstance(value, str) and "${" not in value:
         value = {"kind": value}
     default = default if isinstance(default, dict) else {}
@@ -131,12 +131,12 @@ def _fill_component(group: str, value: Any, default: Any) -> Any:
     try:
         config = component_config(group, kind)
     except ConfigError:
-        return value  # validation says what is wrong, with the key and its source
+        return value  # validation reports it, with the key and its source
     return _fill_config(config, value, default if default.get("kind") == kind else {})
 
 
 def _fill_config(config: type[Config], value: Tree, defaults: Tree) -> Tree:
-    if config is Hook:  # a hook's unset amounts mean "not used": writing them in would only be noise
+    if config is Hook:  # unset amounts of a hook mean "not used", so they are left out
         return value
     filled: Tree = {}
     shapes = _field_shapes(config)

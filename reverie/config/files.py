@@ -1,4 +1,4 @@
-"""config.yaml: a config as a file that alone rebuilds the run."""
+"""Read and write config.yaml, which alone rebuilds the run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def config_to_tree(config: RunConfig) -> Tree:
 
 
 def config_to_yaml(config: RunConfig) -> str:
-    """A config as text; :func:`read_config` gives back an equal one."""
+    """A config as text. :func:`read_config` returns an equal one."""
     return dump_yaml(config_to_tree(config))
 
 
 def read_tree(path: Path) -> Tree:
-    """The values in a config file, brought to today's layout but not yet checked."""
+    """The values in a config file, migrated to the current layout but not yet checked."""
     try:
         text = documents.read_text(path)
     except ValueError as error:
@@ -41,6 +41,6 @@ def read_tree(path: Path) -> Tree:
 
 
 def read_config(path: Path) -> RunConfig:
-    """The config in a file: plain data only, migrated if it is old, then checked."""
+    """The config in a file: migrated if it is old, then checked."""
     tree = read_tree(path)
     return load_config(tree, dict.fromkeys(tree, str(path)))

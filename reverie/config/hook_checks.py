@@ -1,4 +1,4 @@
-"""Whether a hook's amounts and intervals make sense for what it does."""
+"""Check a hook's amounts and intervals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from reverie.config.phases import Hook, Phase
 from reverie.core.errors import ConfigError, nearest
 
 Findings = Iterator[tuple[str, str, str]]
-"""Dotted key, what is wrong, how to put it right."""
+"""Dotted key, problem, fix."""
 
 ORCHESTRATED = ("collect", "evaluate", "validate")
 INTERVALS = ("every_steps", "every_updates", "every_cycles")
 WAITS = {"every_steps": "env steps", "every_updates": "updates"}
-"""Intervals that pass only if some hook makes what they count."""
+"""Settings that wait for a counter, and the counter: some hook must advance it."""
 AMOUNTS = {"collect": ("rows", "episodes"), "evaluate": ("episodes",), "validate": ("batches",)}
 UPDATE_AMOUNTS = ("updates", "train_ratio", "updates_per_step", "epochs")
 
 
 def check_hook(key: str, hook: Hook, offered: tuple[str, ...], num_envs: int) -> Findings:
-    """The hook exists (``offered`` are the algorithm's) and says how much, once, in a unit that it has."""
+    """Check that the hook exists (``offered`` are the algorithm's) and has one amount, in a unit that it takes."""
     if hook.name not in (*ORCHESTRATED, *offered):
         fix = nearest(hook.name, (*ORCHESTRATED, *offered))
         yield key, f"the algorithm has no hook '{hook.name}'", fix
@@ -40,7 +40,7 @@ def check_hook(key: str, hook: Hook, offered: tuple[str, ...], num_envs: int) ->
         yield key, f"{' and '.join(chosen)} cannot both hold", "Keep one of them."
     elif not chosen and hook.name in AMOUNTS:
         fix = f"Add {' or '.join(f'{name}: ...' for name in allowed)}."
-        yield key, f"{hook.name} does not say how much", fix
+        yield key, f"{hook.name} needs an amount", fix
     elif chosen and hook.name == "collect":
         yield from _check_multiple(f"{key}.{chosen[0]}", getattr(hook, chosen[0]), num_envs)
 
@@ -54,7 +54,7 @@ def _check_buffer_keys(key: str, hook: Hook) -> Findings:
 
 
 def check_interval(key: str, hook: Hook, phase: Phase) -> Findings:
-    """The hook runs at one interval, and something in the phase makes that interval pass."""
+    """Check that the hook has one interval, and that some hook of the phase advances its counter."""
     given = [name for name in INTERVALS if getattr(hook, name) is not None]
     if len(given) > 1:
         yield f"{key}.{given[1]}", f"{' and '.join(given)} cannot both hold", "Keep one of them."
@@ -67,7 +67,7 @@ def check_interval(key: str, hook: Hook, phase: Phase) -> Findings:
 
 
 def check_waits(key: str, phase: Phase) -> Findings:
-    """No hook waits for what is only made after it has run."""
+    """Check that no hook waits for something that only comes after it."""
     made: set[str] = set()
     while new := {_makes(hook) for hook in phase.hooks if _needs(hook) <= made} - made:
         made |= new
@@ -79,17 +79,17 @@ def check_waits(key: str, phase: Phase) -> Findings:
         for setting, unit in WAITS.items():
             is_made_later = unit not in made and unit in map(_makes, phase.hooks)
             if getattr(hook, setting) is not None and _makes(hook) and is_made_later:
-                what = f"{hook.name} waits for {unit} that are only made after it has run, so it would never run"
+                what = f"{hook.name} waits for {unit} that only come after it, so it would never run"
                 yield f"{where}.{setting}", what, f"Remove {setting}, or use every_cycles."
 
 
 def _makes(hook: Hook) -> str:
-    """What others may wait for."""
+    """Counters that a hook advances."""
     return {"collect": "env steps", "evaluate": "", "validate": ""}.get(hook.name, "updates")
 
 
 def _needs(hook: Hook) -> set[str]:
-    """What has to be made before the hook runs."""
+    """Counters that must advance before the hook runs."""
     needs = {unit for setting, unit in WAITS.items() if getattr(hook, setting) is not None}
     return needs | ({"env steps"} if hook.train_ratio or hook.updates_per_step else set())
 
@@ -106,7 +106,7 @@ def _check_multiple(key: str, amount: int, num_envs: int) -> Findings:
     if amount % num_envs:
         below = amount - amount % num_envs
         near = " or ".join(str(number) for number in (below, below + num_envs) if number)
-        what = f"{amount} cannot be shared equally by {num_envs} envs"
+        what = f"{amount} cannot be divided equally among {num_envs} envs"
         yield key, what, f"Write {near}, or change env.num_envs."
 
 

@@ -1,4 +1,4 @@
-"""Old config files in today's layout: one small function per version, applied in turn."""
+"""Migrate old config files to the current layout: one small function per version, applied in turn."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from reverie.config.tree import Path, Tree, get, join_path, put, split_path
 from reverie.core.errors import ConfigError
 
 Migration = Callable[[Tree], list[str]]
-"""Changes a tree in place from its version to the next and says what it did."""
+"""Changes a tree in place to the next version and returns a note for every change."""
 
 
 def migrate(tree: Tree) -> tuple[Tree, list[str]]:
-    """The tree in the current layout, and a note for every change; a tree without a version is version 0."""
+    """The tree in the current layout, and a note for every change. A tree without a version has version 0."""
     version = tree.get("schema_version", 0)
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
         raise ConfigError(f"schema_version = {version!r} is not a version.", f"It should be {SCHEMA_VERSION}.")
@@ -54,14 +54,14 @@ def _from_0(tree: Tree) -> list[str]:
 
 
 def _from_1(tree: Tree) -> list[str]:
-    """Version 1 knew one precision only. A complete config of then has to stay in it: auto might choose another."""
+    """Version 1 had only float32. Complete configs keep it, because auto might choose another precision."""
     if isinstance(tree.get("backend"), dict):
         tree["backend"].setdefault("precision", "float32")
     return []
 
 
 def _from_2(tree: Tree) -> list[str]:
-    """Version 2 aimed at 0.98 of the greatest entropy of discrete actions. A run of then keeps its aim."""
+    """Version 2 had a target entropy of 0.98 of the maximum for discrete actions. Its runs keep that target."""
     temperature = get(tree, ("algorithm", "temperature"))
     if isinstance(temperature, dict) and temperature.get("kind") == "learned":
         temperature.setdefault("target_share", 0.98)
@@ -69,7 +69,7 @@ def _from_2(tree: Tree) -> list[str]:
 
 
 def _from_3(tree: Tree) -> list[str]:
-    """Version 3 had torch's own matmuls only. A complete config of then stays with them."""
+    """Version 3 had only torch's own matmuls. Complete configs keep them."""
     if isinstance(tree.get("backend"), dict):
         tree["backend"].setdefault("products", "torch")
     return []
@@ -125,4 +125,4 @@ def _from_6(tree: Tree) -> list[str]:
 
 
 MIGRATIONS: dict[int, Migration] = dict(enumerate((_from_0, _from_1, _from_2, _from_3, _from_4, _from_5, _from_6)))
-"""From which version each function leads to the next."""
+"""The function that migrates from each version to the next."""

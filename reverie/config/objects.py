@@ -18,13 +18,13 @@ from reverie.core.errors import ConfigError
 from reverie.envs.objects import describe_object
 
 DEFAULT_ALGORITHM = "ppo"
-"""Takes every observation and action that there is."""
+"""Works with all kinds of observations and actions."""
 
 
 def describe_order(
     env: Any, algorithm: Any = None, words: Sequence[Any] = (), overrides: Mapping[str, Any] | None = None
 ) -> tuple[str, list[str]]:
-    """``<env>:<variant>`` and the words behind it, for an env and an algorithm by name or as objects."""
+    """``<env>:<variant>`` and the words after it, for an env and an algorithm given by name or as objects."""
     env_id, settings = describe_object(env)
     given = [_check_word(word) for word in ([words] if isinstance(words, str) else words)]
     return _spec(env_id, env, algorithm), [*as_words(settings), *given, *as_words(overrides or {})]
@@ -44,7 +44,7 @@ def as_words(overrides: Mapping[str, Any]) -> list[str]:
 
 
 def whole_number(name: str, value: Any) -> int | None:
-    """A budget as an int; 1e5 is one, too."""
+    """A budget as an int. Accepts 1e5."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if value is None or (is_number and math.isfinite(value) and value == int(value)):
         return None if value is None else int(value)
@@ -75,7 +75,7 @@ def _check_word(word: Any) -> str:
 
 
 def _plain(value: Any, key: str) -> Any:
-    """The value as YAML could hold it; a class stands for its dotted path."""
+    """The value as plain data for YAML. A class becomes its dotted path."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     if isinstance(value, Mapping):

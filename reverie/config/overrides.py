@@ -1,4 +1,4 @@
-"""What a phase may change while it lasts: what is read anew at each use, or what envs are rebuilt from."""
+"""Overrides of phases: settings that are read at each use, and settings that envs are rebuilt from."""
 
 from __future__ import annotations
 

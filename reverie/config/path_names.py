@@ -1,6 +1,6 @@
 """Phases and hooks by name: ``phases.learn.collect.rows`` instead of ``phases.1.hooks.0.collect.rows``.
 
-A tree of values holds phases and hooks in lists, because their order matters. What people type and read is by name, and
+A tree of values holds phases and hooks in lists, because their order matters. Users type and read names, and
 :class:`PathNames` translates in both directions. Equal names get numbers, in order: ``update``, ``update_2``. A phase
 inside a loop is found by its name alone. Without a usable name (missing, a number, with a dot), the number in the list
 stays.
@@ -42,7 +42,7 @@ class PathNames:
             self.below[where] = where if _field(item, "name") else (*where, names[where])
 
     def shown(self, path: Path) -> str:
-        """A path into the tree as people type it."""
+        """A path into the tree as users type it."""
         address = next((path[:end] for end in range(len(path), 1, -1) if path[:end] in self.phases), None)
         if address is None:
             return join_path(path)
@@ -54,7 +54,7 @@ class PathNames:
         return join_path((*phase, *((HOOKS,) if hook in Phase.model_fields else ()), hook, *inner))
 
     def find(self, path: Path) -> Path:
-        """The path into the tree that a typed path means. What follows a pattern (``*``) stays as it was typed."""
+        """The path into the tree for a typed path. Everything after a pattern (``*``) stays as typed."""
         if path[:1] != (PHASES,) or len(path) < 2:
             return path
         return self._find_in_phases((PHASES,), path[1:])
@@ -94,21 +94,21 @@ class PathNames:
 
 
 def named_leaves(tree: Any, whole_schedules: bool = False) -> Iterator[tuple[str, Any]]:
-    """The values at the ends of a tree, by the keys that people type."""
+    """The leaves of a tree, by the keys that users type."""
     names = PathNames(tree)
     for path, value in leaves(tree, whole_schedules=whole_schedules):
         yield names.shown(path), value
 
 
 def named_paths(tree: Any) -> Iterator[tuple[str, Path]]:
-    """Every path of a tree with the key that people type."""
+    """Every path of a tree, with the key that users type."""
     names = PathNames(tree)
     for path in all_paths(tree):
         yield names.shown(path), path
 
 
 def name_sources(sources: Mapping[str, str], tree: Any) -> dict[str, str]:
-    """Sources by the keys that people type, from sources by paths into the tree."""
+    """Sources by the keys that users type, from sources by paths into the tree."""
     names = PathNames(tree)
     return {names.shown(tuple(key.split("."))) if key.startswith(PHASES) else key: at for key, at in sources.items()}
 
@@ -139,7 +139,7 @@ def _walk_models(phases: tuple[Phase, ...], above: Path) -> Iterator[tuple[Path,
 
 
 def hook_name(item: Any) -> str:
-    """The name in any form of a hook: a bare word, a name over amounts, ``name`` beside them. Empty without one."""
+    """The name of a hook in any form: a bare word, a name above amounts, ``name`` beside them. Empty if it has none."""
     if isinstance(item, str):
         return item
     if name := _field(item, "name"):
@@ -158,7 +158,7 @@ def _walk(phases: Any, above: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _number_names(found: Iterable[tuple[Path, str]]) -> dict[Path, str]:
-    """Names by address. The first of several equal ones keeps its name; entries without a usable name are left out."""
+    """Names by address. The first of equal names stays as it is. Entries without a usable name are left out."""
     pairs = [(address, name) for address, name in found if _is_usable(name)]
     taken, uses = {name for _, name in pairs}, Counter[str]()
     names: dict[Path, str] = {}

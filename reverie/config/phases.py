@@ -9,8 +9,8 @@ phases:
       - evaluate: {episodes: 10, every_steps: 10_000}
     duration_steps: 100_000
 ```
-A hook is written as one key, its name, with its amounts below. ``collect``, ``evaluate`` and ``validate`` belong to
-the orchestrator; every other hook is a method of the algorithm.
+A hook is one key, its name, with its amounts below. The orchestrator runs ``collect``, ``evaluate`` and ``validate``.
+Every other hook is a method of the algorithm.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The one way to a config that can run: compose, validate, resolve, check.
+"""The pipeline from values to a config that can run: compose, validate, resolve, check.
 
-``train``, ``--dry-run``, ``resume``, ``verify``, ``config show``, saved policies and the Python API all take it.
-docs/config.md lists which check belongs to which of them. What follows from the text alone is checked before the env
-is made; the env is made once, and what it showed (:class:`EnvFacts`) is passed on to whoever builds the run.
+``train``, ``--dry-run``, ``resume``, ``verify``, ``config show``, saved policies and the Python API all use it.
+docs/config.md lists the checks of each. Everything that the text alone decides is checked before the env is made. The
+env is made once, and the facts read from it (:class:`EnvFacts`) are passed on to the builder of the run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from reverie.machine.memory import is_debugged
 
 @dataclass(frozen=True)
 class Prepared:
-    """A config with everything decided, what its env showed, and the values it was made of."""
+    """A resolved config, the facts about its env, and the values that it was composed from."""
 
     config: RunConfig
     env: EnvFacts
@@ -57,7 +57,7 @@ def prepare_new(
 ) -> Prepared:
     """The checked config of a new run. ``steps`` is a budget that replaces the one of the phases.
 
-    A run that trains in this process builds its algorithm at once, and spares the trial without weights.
+    A run that trains in this process builds its algorithm right away, so it needs no trial without weights.
     """
     composed = compose(spec, [*words, *([f"seed={seed}"] if seed is not None else [])], steps)
     require_phases(composed, spec)
@@ -71,35 +71,35 @@ def prepare_new(
 
 
 def read_saved(path: Path, known: EnvFacts | None = None) -> Prepared:
-    """The config of a run that exists, to be checked by :func:`check`. ``known`` spares making an env again."""
+    """The config of an existing run; call :func:`check` next. With ``known`` no env needs to be made."""
     tree = read_tree(path)
     return resolve(Composed(tree, dict.fromkeys(tree, str(path))), known=known)
 
 
 def change_saved(saved: Prepared, overrides: Sequence[str], steps: int | None = None) -> Prepared:
-    """A run's config with settings changed, to be checked by :func:`check`. What was decided before stays."""
+    """A run's config with changed settings; call :func:`check` next. Values that were resolved before stay."""
     composed = Composed(tree=config_to_tree(saved.config))
     composed.apply_overrides(override_assignments(overrides), typed_source(), steps)
     _refuse_another_task(saved.config, composed.tree)
-    if any("${" in word for word in overrides):  # references are the user's to write, not those of a run's file
+    if any("${" in word for word in overrides):  # only users write references; a run's file has none
         composed.tree = interpolate(fill_defaults(composed.tree))
     composed.sources = composed.named_sources()
     return resolve(composed, steps, saved.env)
 
 
 def _refuse_another_task(config: RunConfig, tree: Tree) -> None:
-    """Another algorithm or env could use nothing of the checkpoint."""
+    """Refuse another algorithm or env, because the checkpoint would not fit."""
     for path, old in ((("algorithm", "kind"), config.algorithm.kind), (("env", "id"), config.env.id)):
         new = get(tree, path)
         if new != old:
             raise RunError(
                 f"{join_path(path)} cannot change in the middle of a run: it is {old}, not {new}.",
-                "Start a new run; reverie train ... --init-from takes over the weights that fit.",
+                "Start a new run; reverie train ... --init-from copies the weights that fit.",
             )
 
 
 def resolve(composed: Composed, steps: int | None = None, known: EnvFacts | None = None) -> Prepared:
-    """Fill in the numbers, check that the parts fit each other, make the env once and decide every ``auto``."""
+    """Fill in numbers, check that the parts fit each other, make the env once and resolve every ``auto``."""
     sources = composed.sources
     if steps is not None:
         composed.tree = set_budget(composed.tree, steps, sources)
@@ -163,7 +163,7 @@ def _check_episodes_end(prepared: Prepared) -> None:
 
 
 def _check_sources(prepared: Prepared, stored: set[str]) -> None:
-    """Stored data must be there, fit the env and be enough to hold some of it out."""
+    """Stored data must exist, fit the env, and be enough for the held-out fraction."""
     for name, buffer in prepared.config.buffers.items():
         source, holdout = getattr(buffer, "source", None), getattr(buffer, "holdout", 0.0)
         if source is None or name in stored:
@@ -175,7 +175,7 @@ def _check_sources(prepared: Prepared, stored: set[str]) -> None:
 
 
 def _check_phases(prepared: Prepared) -> None:
-    """What a phase overrides: another env must show the agent the same, and the agent must fit its buffers."""
+    """Check overrides of phases: an env must keep its spaces, and the agent must still fit its buffers."""
     config, facts = prepared.config, [prepared.env]
     for phase in flatten_phases(config.phases):
         held = phase_config(config, phase)

@@ -23,7 +23,7 @@ SPEC_FOLDERS = ("env", "algo")
 
 @dataclass(frozen=True)
 class Preset:
-    """Values, the name under which sources mention them, and the algorithms that they are for (empty: any)."""
+    """The values of a preset, its label in sources, and the algorithms that it is for (empty: any)."""
 
     label: str
     body: Tree
@@ -38,7 +38,7 @@ def preset_roots() -> list[Path]:
 
 def read_preset(path: Path, label: str) -> Preset:
     try:
-        text = documents.read_text(path, follow_links=True)  # the user's own, wherever they keep it
+        text = documents.read_text(path, follow_links=True)  # a link is fine: users choose the file
     except ValueError as error:
         raise ConfigError(f"Cannot read the preset file '{path}': {error}.", "It should be plain YAML.") from error
     except OSError as error:
@@ -51,7 +51,7 @@ def read_preset(path: Path, label: str) -> Preset:
 
 
 def find_in_folder(folder: str, name: str) -> Preset | None:
-    """The file ``<folder>/<name>.yaml``, the user's or ours, or None."""
+    """The user's or our file ``<folder>/<name>.yaml``, or None."""
     return next((found for root in preset_roots() if (found := _read_from(root, folder, name))), None)
 
 
@@ -64,7 +64,7 @@ def _read_from(root: Path, folder: str, name: str) -> Preset | None:
 
 
 def find_presets(name: str) -> list[Preset]:
-    """What a word on the command line may mean: a path to a YAML file, ``small`` or ``size/small``.
+    """The presets that a word on the command line may name: a path to a YAML file, ``small`` or ``size/small``.
 
     There is one for each family of algorithms that has a preset of this name, the user's first.
     """
@@ -84,7 +84,7 @@ def find_presets(name: str) -> list[Preset]:
 
 
 def preset_for(name: str, presets: list[Preset], algorithm: str) -> Preset:
-    """The one of :func:`find_presets` that is meant for an algorithm; a ConfigError with those it has if there is none.
+    """The preset for an algorithm among those found. If none fits, ConfigError lists the algorithm's own.
 
     A class of the user's own counts as the registered algorithm that it is derived from, and takes any preset if it is
     derived from none.
@@ -143,13 +143,13 @@ def env_names() -> list[str]:
 
 
 def algorithm_names() -> list[str]:
-    """The algorithms that an environment without tuned values can be given."""
+    """The algorithms for environments without tuned values."""
     files = {name for root in preset_roots() for name in _file_names(root / "algo")}
     return sorted(files | set(registry.kinds("algorithm")))
 
 
 def variant_names(env: str) -> list[str]:
-    """The variants of an environment: the tuned ones of its file, else every algorithm."""
+    """The variants of an environment: those in its file, or every algorithm."""
     preset = find_in_folder("env", env)
     return sorted(take_variants(dict(preset.body), env) if preset else ()) or algorithm_names()
 

@@ -17,11 +17,11 @@ from reverie.config.validate import Problem, ProblemsError, load_config, source_
 from reverie.core.errors import ConfigError
 
 NEUTRAL_HOOK = {"evaluate": {"episodes": 1}}
-"""Stands in for a hook that cannot be read: those behind it keep their numbers."""
+"""Replaces an unreadable hook, so the hooks after it keep their indices."""
 
 
 def check_written(tree: Tree, sources: Mapping[str, str]) -> None:
-    """Refuse a new run's values with all problems that can be found; what needs the machine is checked later."""
+    """Report all problems in a new run's values. Checks that need the machine come later."""
     try:
         config = load_config(tree, sources)
     except ProblemsError as error:
@@ -33,7 +33,7 @@ def check_written(tree: Tree, sources: Mapping[str, str]) -> None:
 
 
 def _hidden_problems(tree: Tree, known: list[Problem], sources: Mapping[str, str]) -> list[Problem]:
-    """What else does not fit together, but for consequences of the problems that are known."""
+    """Further misfits, without those that follow from known problems."""
     try:
         repaired = _without(tree, known)
         config = load_config(repaired)
@@ -50,7 +50,7 @@ def _hidden_problems(tree: Tree, known: list[Problem], sources: Mapping[str, str
 
 
 def _without(tree: Tree, problems: list[Problem]) -> Tree:
-    """The tree with defaults for what is broken."""
+    """The tree with defaults in place of invalid values."""
     tree = copy.deepcopy(fill_defaults(tree))
     names = PathNames(tree)
     for path, problem in [(names.find(split_path(problem.key)), problem) for problem in problems]:

@@ -24,11 +24,11 @@ from reverie.core.errors import ConfigError
 from reverie.core.schedule import LINEAR, expand_linear
 
 LOG_LINES = 200
-"""How many lines of metrics a run writes unless it says otherwise."""
+"""Default number of metrics lines per run."""
 NOTABLE = 1.1
-"""How many times the budget a run must take before it is worth a word."""
+"""How far beyond its budget a run must go, as a factor, before the user is informed."""
 CHECKPOINTS = 20
-"""How often a run is saved unless it says otherwise."""
+"""Default number of checkpoints per run."""
 
 
 def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tree:
@@ -48,7 +48,7 @@ def resolve_numbers(tree: Tree, sources: Mapping[str, str] | None = None) -> Tre
 
 
 def _settle_checkpoints(tree: Tree, config: RunConfig) -> None:
-    """Spread the checkpoints over each kind of budget: phases without env steps would otherwise never be saved."""
+    """Spread checkpoints over each kind of budget. Otherwise phases without env steps would never be saved."""
     given, phases = config.checkpoint, config.phases
     if not (given.every_steps or given.every_updates or given.every_cycles):
         tree["every_cycles"] = _share(cycle_budget(phases))
@@ -61,7 +61,7 @@ def _share(budget: int) -> int:
 
 
 def _frames_of_stacks(config: RunConfig) -> int:
-    """Of how many frames observations are stacks for sure when they reach a buffer; normalised ones are no longer."""
+    """Stacked frames that observations in a buffer certainly have. Normalised observations have no stacks."""
     kinds = {wrapper.kind for wrapper in config.env.wrappers}
     wrappers = {kind: registry.load("wrapper", kind) for kind in kinds}
     keeping = {k for k, found in wrappers.items() if isinstance(found, KeepsObservations) and found.keeps_observations}
@@ -71,7 +71,7 @@ def _frames_of_stacks(config: RunConfig) -> int:
 
 
 def step_budget(phases: tuple[Phase, ...]) -> int:
-    """Env steps that the phases ask for, loops unrolled."""
+    """Env steps in the budgets of the phases, loops unrolled."""
     return sum(phase.duration_steps or 0 for phase in flatten_phases(phases))
 
 
@@ -86,7 +86,7 @@ def cycle_budget(phases: tuple[Phase, ...]) -> int:
 
 
 def whole_cycle_steps(phases: tuple[Phase, ...]) -> int:
-    """About the env steps that the phases really take: a cycle is never broken off, and its rows are mostly steps."""
+    """Approximate env steps that the phases really take: cycles always finish, and most rows are env steps."""
     return sum(_whole_cycles(phase) for phase in flatten_phases(phases))
 
 
@@ -97,12 +97,12 @@ def _whole_cycles(phase: Phase) -> int:
 
 
 def exceeds_budget(phases: tuple[Phase, ...]) -> bool:
-    """Whether whole cycles take notably more env steps than the phases ask for."""
+    """Whether whole cycles take notably more env steps than the budgets of the phases."""
     return whole_cycle_steps(phases) > NOTABLE * step_budget(phases)
 
 
 def steps_text(phases: tuple[Phase, ...]) -> str:
-    """The run's env steps for people, with what really becomes of a budget that cycles exceed; empty without one."""
+    """The run's env steps as text, with the real total if cycles exceed the budget. Empty without a budget."""
     asked, real = step_budget(phases), whole_cycle_steps(phases)
     if not exceeds_budget(phases):
         return Budget().amount(asked) if asked else ""
@@ -110,7 +110,7 @@ def steps_text(phases: tuple[Phase, ...]) -> str:
 
 
 def budget_of(phases: tuple[Phase, ...]) -> Budget:
-    """Env steps; or updates, where only stored data are learnt from."""
+    """The budget in env steps, or in updates if the run learns only from stored data."""
     is_offline = not any(has_hook(phase, "collect") for phase in flatten_phases(phases))
     updates = update_budget(phases)
     return Budget("updates", updates) if is_offline and updates else Budget("env_steps", step_budget(phases))
@@ -119,8 +119,8 @@ def budget_of(phases: tuple[Phase, ...]) -> Budget:
 def set_budget(tree: Tree, steps: int, sources: Mapping[str, str] | None = None) -> Tree:
     """The tree with phases that last ``steps`` env steps in all.
 
-    The last phase counted in steps takes what the earlier ones leave of it, be it more or less than before.
-    If they leave nothing, the phases after that moment are dropped. A loop is unrolled only where it is cut.
+    The last phase counted in steps gets what the earlier ones leave, more or less than before. If nothing is left,
+    later phases are dropped. A loop is unrolled only if the budget ends inside it.
     """
     if steps < 1:
         raise ConfigError(f"A run of {steps} env steps is not possible.", "Give at least 1.")
@@ -165,10 +165,10 @@ def _steps_of(phase: Tree) -> int:
 
 
 def _expand_schedules(tree: Tree, phases: tuple[Phase, ...]) -> None:
-    """Write ``lin_x`` out with the run's horizon; what an env is given stays as it is."""
+    """Expand ``lin_x`` with the run's horizon. Arguments of envs stay as they are."""
     flat = list(flatten_phases(phases))
     learns, collects = any(map(has_update, flat)), any(has_hook(phase, "collect") for phase in flat)
-    horizon = tree["horizon_steps"] if learns or collects else 1  # a run that only evaluates stays where lines begin
+    horizon = tree["horizon_steps"] if learns or collects else 1  # only evaluates: schedules stay at their start
     unit = "steps"
     if learns and not collects:  # an offline run makes no env steps: its schedules run over updates
         horizon, unit = budget_of(phases).total, "updates"
@@ -183,9 +183,9 @@ def _expand_schedules(tree: Tree, phases: tuple[Phase, ...]) -> None:
 
 
 def _settle_annealing(tree: Tree) -> None:
-    """Let prioritised samplers that say nothing else reach ``beta_end`` with the run's last env step.
+    """Let prioritised samplers reach ``beta_end`` at the run's last env step, unless they are set to another one.
 
-    Buffers of runs without env steps do not grow: there is nothing to wait for.
+    In runs without env steps they start there, because their buffers do not grow.
     """
     for path, value in list(leaves(tree["buffers"], ("buffers",))):
         if path[-1] == "beta_rows" and value is None:

@@ -1,7 +1,7 @@
-"""Accepts settings under the names of Stable-Baselines3: they are stored under our keys, with a note.
+"""Accept settings under the names of Stable-Baselines3. They are stored under our keys, with a note.
 
-A name that means nothing for the chosen algorithm is refused with the reason: silently ignored, it would leave
-someone waiting for an effect.
+A name without meaning for the chosen algorithm is refused with the reason. Ignoring it would leave the user waiting for
+an effect.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ JOINT = ("epsilon", "both_nets")
 """Conversions that make one setting of several names."""
 Apply = Callable[[list[tuple[Path, Any]]], None]
 Settings = dict[str, Any]
-"""Our keys and values; the first is what the name stands for, the others follow from it."""
+"""Our keys and values. The first translates the name, the others follow from it."""
 
 
 def split_names(pairs: Iterable[tuple[Path, Any]], kind: Any) -> tuple[list[tuple[Path, Any]], Settings]:
-    """What is written in our keys, and what is written in names of Stable-Baselines3."""
+    """Separate settings under our keys from those under names of Stable-Baselines3."""
     own, foreign = [], {}
     for path, value in pairs:
         name = _name_of(path, kind)
@@ -41,7 +41,7 @@ def split_names(pairs: Iterable[tuple[Path, Any]], kind: Any) -> tuple[list[tupl
 
 
 def _name_of(path: Path, kind: Any) -> str:
-    """The name that a key is, if it is one; below ``algorithm`` only what the algorithm itself does not know."""
+    """The name of Stable-Baselines3 in a key, if any. Below ``algorithm``, its own settings go first."""
     name = join_path(path)
     if path[0] == "algorithm" and len(path) > 1:
         name = join_path(path[1:])
@@ -57,7 +57,7 @@ def own_kind(kind: Any) -> str:
 
 
 def _fields(kind: Any) -> Mapping[str, FieldInfo]:
-    """The settings of an algorithm; none if there is no such algorithm, which validation explains."""
+    """The settings of an algorithm. Empty for an unknown one, which validation reports."""
     if not isinstance(kind, str):
         return {}
     try:
@@ -68,10 +68,10 @@ def _fields(kind: Any) -> Mapping[str, FieldInfo]:
 
 @dataclass
 class Translator:
-    """Turns names into our settings, one after the other, each looking at what the ones before have set."""
+    """Translates names into our settings, one by one. Each sees the results of those before."""
 
-    look: Callable[[], Tree]
-    """The settings as they are by now, defaults included."""
+    read_settings: Callable[[], Tree]
+    """Reads the current settings, defaults included."""
     foreign: Settings
     own: set[str]
     """Keys that are also given directly."""
@@ -81,7 +81,7 @@ class Translator:
 
     @property
     def tree(self) -> Tree:
-        return self.look()
+        return self.read_settings()
 
     def translate(self, apply: Apply) -> None:
         """Translate all names in the order of the table and hand each to ``apply``, which changes the tree."""
@@ -114,7 +114,7 @@ class Translator:
         amounts = self._amounts(self._hook("update", name))
         ratio = next((key for key in ("updates_per_step", "train_ratio") if key in amounts), None)
         if name == "train_freq" and ratio and "gradient_steps" not in self.foreign:
-            self.notes.append(f"{ratio}={amounts[ratio]} stays, whatever {name} is; gradient_steps replaces it.")
+            self.notes.append(f"{ratio}={amounts[ratio]} stays as it is; gradient_steps changes it.")
         return {f"{self._hook('collect', name)}.rows": steps * self._num_envs()}
 
     def _updates(self, name: str, value: Any) -> Settings:
@@ -133,7 +133,7 @@ class Translator:
         return {self._duration(counted[-1]): total - earlier}
 
     def _prefill(self, name: str, value: Any) -> Settings:
-        """The budget of the run stays: what the prefill does not take is left to the phase that learns."""
+        """The budget of the run stays: the learning phase gets what the prefill leaves."""
         steps = _whole(name, value)
         index = next((i for i, phase in enumerate(self._phases()) if phase.get("controller") == "random"), None)
         if index is None:
@@ -153,12 +153,12 @@ class Translator:
         return settings
 
     def _target_every(self, name: str, value: Any) -> Settings:
-        """Theirs counts env steps and copies the network; ours counts updates and moves it by ``target_rate``."""
+        """Theirs counts env steps and copies the network. Ours counts updates and moves it by ``target_rate``."""
         every = max(1, round(_whole(name, value) * self._updates_per_step(name)))
         return {"algorithm.target_every": every, **({} if "tau" in self.foreign else {"algorithm.target_rate": 1.0})}
 
     def _epsilon(self, name: str, value: Any) -> Settings:
-        """The three names make one schedule, so the first that comes does the work of all."""
+        """The three names make one schedule, so the first one sets it for all."""
         names = ("exploration_initial_eps", "exploration_final_eps", "exploration_fraction")
         given = {key: _number(key, self.foreign[key]) for key in names if key in self.foreign}
         if name != next(iter(given)):

@@ -1,6 +1,6 @@
-"""Names of Stable-Baselines3 and what they are called here, by algorithm. Pure data: :mod:`reverie.config.sb3` uses it.
+"""Names of Stable-Baselines3 and our keys for them, by algorithm. Pure data for :mod:`reverie.config.sb3`.
 
-The order is that in which names are translated: later ones build on what earlier ones set. ``docs/from_sb3.md`` shows
+Names are translated in this order: later ones build on the results of earlier ones. ``docs/from_sb3.md`` shows
 the same table, and a test compares the two.
 """
 
@@ -16,7 +16,7 @@ COLLECT, UPDATE = f"{LEARN}.collect", f"{LEARN}.update"
 
 @dataclass(frozen=True)
 class Ours:
-    """Our key for a name; ``how`` names the conversion where it is more than another word."""
+    """Our key for a name. ``how`` names the conversion, if the value changes too."""
 
     key: str
     how: str = ""
@@ -24,7 +24,7 @@ class Ours:
 
 @dataclass(frozen=True)
 class Without:
-    """Why a name means nothing for an algorithm, and what to use."""
+    """Why a name has no meaning for an algorithm, and what to use instead."""
 
     reason: str
 
@@ -42,7 +42,7 @@ _NO_ROLLOUT = Without(
     "updates, algorithm.n_step the length of n-step returns"
 )
 _NO_EPOCHS = Without("it draws batches from a replay buffer; gradient_steps sets how many updates follow a collection")
-_NO_CLIP = Without("only PPO cuts its probability ratio")
+_NO_CLIP = Without("only PPO clips its probability ratio")
 _EPSILON_ONLY = Without("it explores by its own entropy, not by random actions: see ent_coef")
 _NETWORK = "algorithm.network"
 
@@ -52,7 +52,7 @@ NAMES: dict[str, dict[str, Meaning]] = {
     "total_timesteps": {ANY: Ours(f"{LEARN}.duration_steps", "budget")},
     "n_timesteps": {ANY: Ours(f"{LEARN}.duration_steps", "budget")},
     "device": _same("backend.device"),
-    "verbose": {ANY: Without("a run always shows how it goes; --quiet silences it")},
+    "verbose": {ANY: Without("a run always shows its progress; --quiet turns that off")},
     "tensorboard_log": {ANY: Without("curves go into the run folder: log.tensorboard=true")},
     "policy": {ANY: Without("the network follows from the observations; algorithm.network.kind chooses another one")},
     # What every algorithm has.
@@ -69,7 +69,7 @@ NAMES: dict[str, dict[str, Meaning]] = {
     },
     "max_grad_norm": {
         **_same("algorithm.max_grad_norm", "ppo", "dqn", "reinforce", "dreamer"),
-        "sac": Without("its gradients are not cut"),
+        "sac": Without("its gradients are not clipped"),
     },
     # On-policy.
     "n_steps": {
@@ -86,7 +86,7 @@ NAMES: dict[str, dict[str, Meaning]] = {
     "normalize_advantage": {"ppo": Ours("algorithm.normalise_advantage"), "reinforce": Ours("algorithm.normalise")},
     "vf_coef": {
         **_same("algorithm.value_weight", "ppo", "reinforce"),
-        "dqn": Without("values are all that it learns"),
+        "dqn": Without("it learns only values"),
         "sac": Without("its critics have an optimiser of their own"),
     },
     "target_kl": _same("algorithm.target_kl", "ppo"),

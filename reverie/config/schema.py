@@ -39,7 +39,7 @@ class EvaluateConfig(Config):
     """How evaluations are played. Phases set how often, and how many episodes."""
 
     num_envs: int = Field(5, ge=1)
-    """Envs that run side by side. Another number gives slightly different results."""
+    """Envs that run in parallel. Another number gives slightly different results."""
     sample: bool = False
     """Sample actions as in collection instead of taking the best one. Also used by eval, play and record."""
     warmup_steps: int = Field(0, ge=0)
@@ -111,7 +111,7 @@ class CheckpointConfig(Config):
     """Cycles between two checkpoints in phases that are counted in cycles, where it replaces the other two; 0 chooses a
     twentieth of the cycles unless one of the others is set."""
     keep_last: int = Field(2, ge=1)
-    """Number of newest checkpoints to keep."""
+    """How many of the newest checkpoints to keep."""
     keep_every_steps: int = Field(0, ge=0)
     """Also keep one checkpoint per this many env steps; 0 keeps none."""
 
@@ -133,7 +133,7 @@ class VideoConfig(Config):
     every_evaluations: int = Field(0, ge=0)
     """Evaluations between two videos while the run trains; 0 makes them only at its end."""
     max_frames: int = Field(1000, ge=1)
-    """Frames after which a video ends, even if its episode goes on."""
+    """Frames after which a video ends, even in the middle of an episode."""
     fps: float | None = Field(None, gt=0)
     """Env steps per second. null takes the env's own speed and drops frames above 30 per second."""
 
@@ -152,7 +152,7 @@ class RunConfig(Config):
     normaliser: NormaliserConfig = NormaliserConfig()
     """Scaling of observations and rewards."""
     buffers: dict[str, Annotated[ComponentConfig, Component("buffer")]] = Field(default_factory=dict)
-    """Where rows are kept, by name; phases refer to these names, 'main' unless they say otherwise."""
+    """Where rows are kept, by name. Phases use 'main' unless they name another."""
     phases: tuple[Phase, ...] = Field(min_length=1)
     """The curriculum."""
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -166,7 +166,7 @@ class RunConfig(Config):
     preflight: PreflightConfig = PreflightConfig()
     """Checks and forecasts before the run starts."""
     monitor: MonitorConfig = MonitorConfig()
-    """Bounds whose violation raises an alert."""
+    """Bounds that raise an alert when a metric crosses them."""
     debug: bool = False
     """Debug mode: one env in this process, anomaly detection, layer statistics, a profile. Bits may differ."""
     video: VideoConfig = VideoConfig()

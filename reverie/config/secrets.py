@@ -1,4 +1,4 @@
-"""Settings that give access to something: whoever reads them can use it, so they are not passed on or shown."""
+"""Settings that give access to a service. They are hidden where a config is shown or sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HIDDEN = "(set, not shown)"
 
 
 def hide(key: str, value: Any) -> Any:
-    """A setting's value as it may be shown; the name of an environment variable gives nothing away."""
+    """A setting's value as it may be shown. The name of an environment variable is no secret."""
     is_open = value is None or (isinstance(value, str) and value.startswith("env:"))
     return value if key != SECRET or is_open else HIDDEN
 

@@ -30,7 +30,7 @@ def join_path(path: Path) -> str:
 
 
 def assignments(value: Any, prefix: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """What a mapping with nested or dotted keys sets, in order; lists and empty mappings are set whole."""
+    """The assignments in a mapping with nested or dotted keys, in order. Lists and empty mappings are set whole."""
     if isinstance(value, Mapping) and (value or not prefix):
         for key, inner in value.items():
             yield from assignments(inner, (*prefix, *str(key).split(".")))
@@ -49,7 +49,7 @@ def nest(value: Any) -> Any:
 
 
 def children(value: Any) -> list[tuple[str, Any]]:
-    """What hangs on a branch, by key or number; nothing for a leaf. A list of plain values is a leaf."""
+    """The children of a branch, by key or index. Empty for a leaf. A list of plain values is a leaf."""
     if isinstance(value, dict):
         return list(value.items())
     if isinstance(value, list) and any(isinstance(item, dict) for item in value):
@@ -58,7 +58,7 @@ def children(value: Any) -> list[tuple[str, Any]]:
 
 
 def leaves(value: Any, prefix: Path = (), whole_schedules: bool = False) -> Iterator[tuple[Path, Any]]:
-    """The values at the ends of a tree; a schedule counts as its four numbers or as one value."""
+    """The leaves of a tree. A schedule is one leaf or four, one per number."""
     inner = [] if whole_schedules and is_schedule(value) else children(value)
     for key, child in inner:
         yield from leaves(child, (*prefix, key), whole_schedules)
@@ -71,7 +71,7 @@ def is_schedule(value: Any) -> bool:
 
 
 def all_paths(value: Any, prefix: Path = ()) -> Iterator[Path]:
-    """Every path of a tree, branches before what hangs on them."""
+    """Every path of a tree, branches before their children."""
     for key, child in children(value):
         yield (*prefix, key)
         yield from all_paths(child, (*prefix, key))
@@ -91,7 +91,7 @@ def get(tree: Any, path: Path, default: Any = None) -> Any:
 
 
 def put(tree: Tree, path: Path, value: Any) -> None:
-    """Set the value at a path; mappings on the way are made, list entries must be there."""
+    """Set the value at a path. Missing mappings on the way are created. List entries must exist."""
     node: Any = tree
     for depth, key in enumerate(path[:-1]):
         inner = get(node, (key,))
@@ -127,7 +127,7 @@ def _set_item(node: Any, key: str, value: Any, path: Path) -> None:
 
 
 def _as_branch(value: Any, next_key: str) -> Any:
-    """What to descend into; short forms (a component's bare kind, a hook's bare name) are written out."""
+    """The branch to descend into. Short forms (a component's bare kind, a hook's bare name) are expanded."""
     if isinstance(value, dict):
         return value
     if value is None and next_key.isdigit():

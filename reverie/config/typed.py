@@ -22,5 +22,5 @@ def typed_in(place: str) -> Iterator[None]:
 
 
 def typed_source() -> str:
-    """The source of words that somebody gave for this very run."""
+    """The source of words that the user typed for this run."""
     return _typed_in.get() or COMMAND_LINE

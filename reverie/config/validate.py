@@ -1,8 +1,8 @@
-"""From a tree of values to a checked RunConfig, with every problem said at once.
+"""Turn a tree of values into a checked RunConfig, and report every problem at once.
 
-Components are validated one at a time through the registry, so plug-ins need no union type and only the
-classes of chosen kinds are imported. pydantic's own messages are translated: each problem names the dotted
-key, the value, where it came from, and what would be right.
+Components are validated one at a time through the registry, so plug-ins need no union type and only the classes of
+chosen kinds are imported. pydantic's messages are translated: each problem names the dotted key, the value, its source
+and the fix.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _KINDS_OF_VALUE = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a config."""
+    """One problem of a config."""
 
     key: str
     value: str
@@ -80,7 +80,7 @@ class _Validation:
         self.problems.append(Problem(key, shown, source_of(self.sources, key), what, fix))
 
     def value(self, shape: Shape, value: Any, path: Path) -> Any:
-        """The validated value of any shape; what pydantic itself should judge is passed on as it is."""
+        """The validated value of any shape. Leaves are left to pydantic."""
         if shape.form == "component" and isinstance(value, dict):
             return self.component(shape.group, value, path)
         if shape.form == "config" and (isinstance(value, dict) or shape.config is Hook):
@@ -110,7 +110,7 @@ class _Validation:
             return _BAD
 
     def config(self, config: type[Config], value: Any, path: Path) -> Any:
-        """Validate the parts first, then the whole around them; a bad part is not reported twice."""
+        """Validate the parts first, then the config that contains them. An invalid part is reported once."""
         values = dict(value) if isinstance(value, dict) else value
         bad: set[str] = set()
         if config is Hook:
@@ -148,7 +148,7 @@ class _Validation:
                 self.add(where, " or ".join(dict.fromkeys(_message(detail) for detail in details)))
 
     def suggest(self, path: Path, known: Sequence[str]) -> str:
-        """The key that was meant: of that name in another section, else a similar one here, else one elsewhere."""
+        """A key to suggest: the same name in another section, else a similar one here, else one elsewhere."""
         paths = [other for other, _ in leaves(self.tree) if other != path and not any(map(str.isdigit, other))]
         similar = difflib.get_close_matches(path[-1], {other[-1] for other in paths}, n=1, cutoff=0.75)
         same, alike = (
@@ -160,7 +160,7 @@ class _Validation:
         return f"Did you mean '{min(found, key=len)}'?" if found else nearest(path[-1], known)
 
     def address(self, config: type[Config], detail: ErrorDetails, path: Path) -> Path:
-        """Where in the tree the user wrote it: without pydantic's names of union members."""
+        """The path in the tree, without pydantic's names of union members."""
         raw = get(self.tree, path)
         if config is Hook and isinstance(raw, dict) and "name" not in raw and len(raw) == 1:
             path = (*path, *raw)
@@ -178,7 +178,7 @@ def load_config(tree: Tree, sources: Mapping[str, str] | None = None) -> RunConf
 def load_part(
     config: type[ConfigType], value: Any, path: Path = (), sources: Mapping[str, str] | None = None
 ) -> ConfigType:
-    """A part of the tree as its config; ``path`` says where it hangs."""
+    """A part of the tree as its config. ``path`` is the key of that part."""
     tree: Any = value
     for key in reversed(path):
         tree = {key: tree}
@@ -191,7 +191,7 @@ def load_part(
 
 
 class ProblemsError(ConfigError):
-    """Everything that is wrong with a config: a line each, in the order of the schema."""
+    """All problems of a config, one line each, in the order of the schema."""
 
     def __init__(self, problems: list[Problem]) -> None:
         lines = "\n".join(f"  {problem}" for problem in problems)
@@ -201,7 +201,7 @@ class ProblemsError(ConfigError):
 
 
 def source_of(sources: Mapping[str, str], key: str) -> str:
-    """Who set a key: itself, else the value that it is a part of, else the last to set a part of it."""
+    """The source of a key: its own, else that of the value around it, else the last source of a value inside it."""
     parts = key.split(".")
     for length in range(len(parts), 0, -1):
         if (known := ".".join(parts[:length])) in sources:
@@ -213,7 +213,7 @@ def source_of(sources: Mapping[str, str], key: str) -> str:
 def _message(detail: ErrorDetails) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind.startswith(("greater_than", "less_than")) and str(detail["input"]).lower().strip("+-. ") == "nan":
-        return "must be a finite number"  # not a number breaks whichever bound is asked first
+        return "must be a finite number"  # NaN would be reported as breaking the first bound
     if kind == "value_error":
         return str(context["error"])
     if kind in _MESSAGES:
@@ -227,13 +227,13 @@ def _all_or_bad(items: list[Any]) -> Any:
 
 
 def _is_hook(value: Any) -> bool:
-    """Whether a hook has one of its three forms: a bare name, a name over amounts, all keys side by side."""
+    """Whether a hook has a valid form: a bare name, a name above amounts, or all keys side by side."""
     if isinstance(value, dict) and "name" not in value:
         return len(value) == 1 and all(isinstance(amounts, dict | None) for amounts in value.values())
     return isinstance(value, (dict, str))
 
 
 def _shorten(value: Any) -> str:
-    """A value as the user would write it, cut if it is long."""
+    """A value as the user would write it, shortened if it is long."""
     text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,6 +1,6 @@
 """YAML in and out, with fewer surprises than YAML's own rules.
 
-PyYAML reads ``1e6`` as text, ``off`` as False, ``1:30`` as 90 and ``010`` as 8, and OmegaConf's loader shares
+PyYAML reads ``1e6`` as text, ``off`` as False, ``1:30`` as 90 and ``010`` as 8, and OmegaConf's loader does
 all but the first. Here ``1e6`` is a number, only ``true`` and ``false`` are truth values, and what is not
 plainly a number is text. Tags are refused, because they name code; so are anchors and double keys, because
 they hide where a value comes from.
@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):
         for key_node, value_node in node.value:
             key = str(key_node.value)
             if key in mapping:
-                raise ConfigError(f"The key '{key}' stands twice (line {key_node.start_mark.line + 1}).", "Remove one.")
+                raise ConfigError(f"The key '{key}' is repeated (line {key_node.start_mark.line + 1}).", "Remove one.")
             mapping[key] = self.construct_object(value_node, deep=True)
         return mapping
 
@@ -90,14 +90,14 @@ def _construct_float(loader: _Loader, node: Any) -> float:
 
 
 def _represent_list(dumper: _Dumper, value: list[Any] | tuple[Any, ...]) -> Any:
-    """Short lists of plain values on one line; a list of mappings stays spread out."""
+    """Short lists of plain values go on one line. A list of mappings takes several."""
     is_plain = not any(isinstance(item, (dict, list, tuple)) for item in value)
     is_short = sum(len(str(item)) + 2 for item in value) <= SHORT_LIST_CHARACTERS
     return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=is_plain and is_short)
 
 
 def _represent_mapping(dumper: _Dumper, value: dict[str, Any]) -> Any:
-    """A schedule reads best on one line."""
+    """Write a schedule on one line."""
     flow = not value or is_schedule(value)
     return dumper.represent_mapping("tag:yaml.org,2002:map", value.items(), flow_style=flow)
 
@@ -127,7 +127,7 @@ def load_yaml(text: str, origin: str) -> Any:
 
 @lru_cache(maxsize=32)
 def _parse(text: str) -> Any:
-    """Remembered, because a start reads the same config.yaml several times, at 50 ms each."""
+    """Cached, because a start reads the same config.yaml several times, at 50 ms each."""
     return _Loader(text).get_single_data()
 
 
@@ -142,7 +142,7 @@ def parse_value(text: str) -> Any:
 
 
 def dump_yaml(tree: Any) -> str:
-    """Plain data as YAML that :func:`load_yaml` reads back unchanged, keys in the order given."""
+    """Plain data as YAML, keys in the given order. :func:`load_yaml` reads it back unchanged."""
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 

@@ -71,11 +71,11 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
     ("broken", "key", "what", "fix"),
     [
         (phase(COLLECT, "update_modl"), "update_modl", "no hook 'update_modl'", "'update_model'"),
-        (phase("collect"), "collect", "does not say how much", "rows: ... or episodes: ..."),
+        (phase("collect"), "collect", "needs an amount", "rows: ... or episodes: ..."),
         (phase({"collect": {"rows": 64, "episodes": 4}}), "collect", "cannot both hold", "Keep one"),
-        (phase({"collect": {"rows": 66}}), "collect.rows", "shared equally by 4 envs", "Write 64 or 68"),
-        (phase({"collect": {"rows": 3}}), "collect.rows", "shared equally by 4 envs", "Write 4,"),
-        (phase({"collect": {"episodes": 5}}), "collect.episodes", "5 cannot be shared", "Write 4 or 8"),
+        (phase({"collect": {"rows": 66}}), "collect.rows", "divided equally among 4 envs", "Write 64 or 68"),
+        (phase({"collect": {"rows": 3}}), "collect.rows", "divided equally among 4 envs", "Write 4,"),
+        (phase({"collect": {"episodes": 5}}), "collect.episodes", "5 cannot be divided", "Write 4 or 8"),
         (
             phase({"collect": {"rows": 64, "updates": 4}}),
             "collect.updates",
@@ -89,7 +89,7 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
             "Keep one",
         ),
         (phase(COLLECT, {"update": {"rows": 4}}), "update.rows", "not counted in rows", "It takes updates"),
-        (phase(COLLECT, "evaluate"), "evaluate", "does not say how much", "episodes: ..."),
+        (phase(COLLECT, "evaluate"), "evaluate", "needs an amount", "episodes: ..."),
         (
             phase(COLLECT, {"evaluate": {"episodes": 1, "every_steps": 5, "every_cycles": 5}}),
             "evaluate.every_cycles",
@@ -111,13 +111,13 @@ def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
         (
             phase({"collect": {"rows": 64, "every_steps": 64}}),
             "collect.every_steps",
-            "waits for env steps that are only made after it has run",
+            "waits for env steps that only come after it",
             "Remove every_steps, or use every_cycles",
         ),
         (
             phase({"collect": {"rows": 64, "every_updates": 10}}, {"update": {"updates_per_step": 1}}),
             "collect.every_updates",
-            "waits for updates that are only made after it has run",
+            "waits for updates that only come after it",
             "Remove every_updates",
         ),
         (phase(COLLECT, type="offline"), "collect", "offline phase does not collect", "type: online"),
@@ -228,7 +228,7 @@ def test_on_policy_algorithms_say_so(variant: str) -> None:
     ("amounts", "setting", "what", "fix"),
     [
         ({"train_ratio": 4}, "train_ratio", "makes env steps, so update would never run", "updates: 1 instead"),
-        ({"updates": 5, "every_updates": 5}, "every_updates", "updates that are only made after it", "every_cycles"),
+        ({"updates": 5, "every_updates": 5}, "every_updates", "updates that only come after it", "every_cycles"),
     ],
 )
 def test_an_offline_update_does_not_wait_for_itself(
@@ -315,7 +315,7 @@ def test_a_phase_cannot_change_what_is_built_once(spec: str, key: str) -> None:
 
 def test_a_precision_that_nobody_computes_in_is_refused() -> None:
     words = ["env.vector=sync", "backend.device=cpu", "backend.precision=bfloat16"]
-    with pytest.raises(ConfigError, match="ppo computes in float32 alone") as caught:
+    with pytest.raises(ConfigError, match="ppo computes only in float32") as caught:
         make_config("CartPole-v1:ppo", words)
     assert "bfloat16 works with: dreamer" in str(caught.value)
     assert make_config("CartPole-v1:dreamer", words).backend.precision == "bfloat16"

@@ -69,7 +69,7 @@ def test_show_a_run_as_it_is(toy: Path) -> None:
     assert ["seed", "3", "config.yaml"] in [line.split() for line in run("show", "Toy-v0-toy").splitlines()]
     with pytest.raises(ConfigError, match="names a run"):
         run("show", "@last", "seed=4")
-    with pytest.raises(ConfigError, match="does not say how to train"):
+    with pytest.raises(ConfigError, match="names no algorithm or variant"):
         run("show", "Other-v0")
 
 

@@ -49,7 +49,7 @@ def test_rows_of_a_prefill_are_counted_from_below() -> None:
     prefill = phase("prefill", collect(8), duration_steps=21)
     assert problem(prefill, LEARN, min_rows=24 + 8) == ""
     found = problem(prefill, LEARN, min_rows=33)
-    what = "buffers.main.min_rows: update of phase 'learn' comes when only 32 rows are sure to be there, of 33"
+    what = "buffers.main.min_rows: update of phase 'learn' runs when only 32 rows are sure to be stored, of 33"
     assert what in found
     assert "Set phases.prefill.duration_steps=33, or buffers.main.min_rows=32." in found
 
@@ -71,11 +71,11 @@ def test_what_the_fix_says_is_enough() -> None:
 )
 def test_earlier_phases_add_up(before: list[dict[str, Any]], rows: int) -> None:
     assert problem(*before, LEARN, min_rows=rows) == ""
-    assert f"only {rows} rows are sure to be there, of {rows + 1}" in problem(*before, LEARN, min_rows=rows + 1)
+    assert f"only {rows} rows are sure to be stored, of {rows + 1}" in problem(*before, LEARN, min_rows=rows + 1)
 
 
 def test_without_a_phase_to_lengthen_one_is_proposed() -> None:
-    assert "Put a phase before it that collects for duration_steps: 100" in problem(LEARN)
+    assert "Add a phase before it that collects for duration_steps: 100" in problem(LEARN)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_without_a_phase_to_lengthen_one_is_proposed() -> None:
 def test_an_update_that_waits_finds_more_rows(amounts: dict[str, Any], rows: int) -> None:
     learn = phase("learn", collect(8), {"update": amounts}, duration_steps=1000)
     assert problem(learn, min_rows=rows) == ""
-    assert f"when only {rows} rows are sure to be there, of {rows + 1}" in problem(learn, min_rows=rows + 1)
+    assert f"when only {rows} rows are sure to be stored, of {rows + 1}" in problem(learn, min_rows=rows + 1)
 
 
 def test_only_collects_of_the_first_cycle_count() -> None:
@@ -145,4 +145,4 @@ def test_stored_data_may_be_enough() -> None:
 
 def test_a_loop_without_data_is_told_once() -> None:
     inner = [phase("a", UPDATE, duration_updates=1)]
-    assert problem({"name": "loop", "repeat": 3, "phases": inner}).count("comes before there can be data") == 1
+    assert problem({"name": "loop", "repeat": 3, "phases": inner}).count("runs before there can be data") == 1

@@ -67,7 +67,7 @@ def test_values_are_the_same_whatever_an_env_is_tuned_to(kind: str) -> None:
     wanted = compose("Untuned-v0:dreamer", [kind])
     for spec in TUNED:
         found = compose(spec, [kind])
-        assert f"The values of preset {kind} stand in for the tuned ones of {spec}." in found.notes
+        assert f"The values of preset {kind} replace the tuned ones of {spec}." in found.notes
         assert {key: value for key, value in found.tree.items() if key != "env"} == {
             key: value for key, value in wanted.tree.items() if key != "env"
         }

@@ -94,7 +94,7 @@ def test_updates_follow_a_collection() -> None:
     update = values("CartPole-v1:dqn", "gradient_steps=-1")["phases"][1]["hooks"][1]
     assert update == {"update": {"updates_per_step": 1}}
     (note, *_) = compose("Pendulum-v1:sac", ["train_freq=64"]).notes
-    assert note == "updates_per_step=1 stays, whatever train_freq is; gradient_steps replaces it."
+    assert note == "updates_per_step=1 stays as it is; gradient_steps changes it."
 
 
 def test_a_target_network_is_copied_every_so_many_env_steps() -> None:

@@ -59,7 +59,7 @@ def test_what_is_no_number_or_bracket_is_text_on_the_command_line(text: str, val
         ("a: !!str 3", "tag"),
         ("!thing {a: 1}", "tag"),
         ("a: &x 1\nb: *x", "anchors"),
-        ("a: 1\na: 2", "'a' stands twice (line 2)"),
+        ("a: 1\na: 2", "'a' is repeated (line 2)"),
         ("a: [1, 2", "not valid YAML"),
         ("a: " + "[" * 5_000 + "]" * 5_000, "nested too deeply"),
     ],
