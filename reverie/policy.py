@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from reverie.core import registry
 from reverie.core.config import ComponentConfig
 from reverie.core.contracts import Algorithm
-from reverie.core.errors import RunError
+from reverie.core.errors import ConfigError, RunError
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Carry, Clock, Mode, Row, State
@@ -117,9 +117,24 @@ def make_algorithm(
     kind: Any, config: ComponentConfig, specs: Specs, rng: np.random.Generator, backend: Backend | None
 ) -> Algorithm:
     """Construct an algorithm. One whose constructor has no parameter ``backend`` does not get it."""
-    given = {} if backend is None or "backend" not in inspect.signature(kind).parameters else {"backend": backend}
-    algorithm: Algorithm = kind(config, specs, rng, **given)
-    return algorithm
+    names = _keywords(kind)
+    base = next((base for base in getattr(kind, "__mro__", ())[1:] if "backend" in _keywords(base.__init__)), None)
+    if base is not None and not names & {"backend", "*", "**"}:
+        raise ConfigError(
+            f"The constructor of {kind.__name__} takes no backend, so {base.__name__} would ignore the run's.",
+            "Write def __init__(self, config, specs, rng, backend), and pass backend on to super().__init__.",
+        )
+    if backend is None or (base is None and "backend" not in names):
+        return cast(Algorithm, kind(config, specs, rng))
+    if names & {"backend", "**"}:
+        return cast(Algorithm, kind(config, specs, rng, backend=backend))
+    return cast(Algorithm, kind(config, specs, rng, backend))
+
+
+def _keywords(function: Any) -> set[str]:
+    """The names of a function's parameters; ``*`` and ``**`` stand for any further ones."""
+    kinds: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return {kinds.get(parameter.kind, name) for name, parameter in inspect.signature(function).parameters.items()}
 
 
 def read_bundle(folder: Path) -> State:

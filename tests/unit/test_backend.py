@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_info
 
 from reverie import api, backend
 from reverie.algos.dreamer import Dreamer
+from reverie.algos.ppo import PPO
 from reverie.backend import Backend
 from reverie.build import build
 from reverie.config.schema import BackendConfig
@@ -153,6 +154,34 @@ class WithoutBackend(CheckingAlgorithm):
 def test_algorithms_with_three_arguments_are_built_without_a_backend() -> None:
     config, specs = CheckingAlgorithm.Config(), Specs(VECTOR, DISCRETE)
     assert make_algorithm(WithoutBackend, config, specs, make_generator(0), Backend()).config == config
+
+
+class PassesAll(PPO):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+
+
+class PassesKeywords(PPO):
+    def __init__(self, config: Any, specs: Any, rng: Any, **settings: Any) -> None:
+        super().__init__(config, specs, rng, **settings)
+
+
+class LosesBackend(PPO):
+    def __init__(self, config: Any, specs: Any, rng: Any) -> None:
+        super().__init__(config, specs, rng)
+
+
+@pytest.mark.parametrize("kind", [PPO, PassesAll, PassesKeywords])
+def test_the_backend_reaches_subclasses(kind: Any) -> None:
+    chosen = Backend(engine="torch")
+    found: Any = make_algorithm(kind, PPO.Config(), Specs(VECTOR, DISCRETE), make_generator(0), chosen)
+    assert found.backend is chosen
+
+
+@pytest.mark.parametrize("chosen", [Backend(engine="torch"), None])
+def test_a_subclass_that_would_lose_the_backend_is_refused(chosen: Backend | None) -> None:
+    with pytest.raises(ConfigError, match=r"LosesBackend takes no backend, so PPO would ignore.*\n.*super\(\)"):
+        make_algorithm(LosesBackend, PPO.Config(), Specs(VECTOR, DISCRETE), make_generator(0), chosen)
 
 
 @pytest.mark.parametrize("name", ["device", "to_tensors", "part_size", "engine"])
