@@ -1,4 +1,4 @@
-"""The backend as a run has it, whatever other tests have left; one thread, as several would wait for each other."""
+"""One thread for every test: with small networks, several threads mostly wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every algorithm shows what it computes for given rows: shapes, agreement with acting, and nothing changes."""
+"""Inspection of every algorithm: shapes, agreement with acting, and no change of the agent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES = [
 
 
 def make_agent(kind: str, action: Any, settings: dict[str, Any]) -> tuple[Any, Row]:
-    """An agent, and rows (2, 5) of which the second env starts an episode at its fourth."""
+    """An agent, and rows (2, 5). The second env starts an episode at its fourth row."""
     found = registry.load("algorithm", kind)
     specs = Specs(INDEX if kind == "qlearning" else VECTOR, action)
     config = found.Config.model_validate(SMALL if kind == "dreamer" else settings)
@@ -52,7 +52,7 @@ def make_agent(kind: str, action: Any, settings: dict[str, Any]) -> tuple[Any, R
 
 
 @pytest.mark.parametrize(("kind", "action", "settings"), CASES)
-def test_an_agent_shows_the_policy_that_acts(kind: str, action: Any, settings: dict[str, Any]) -> None:
+def test_inspection_shows_the_policy_used_for_acting(kind: str, action: Any, settings: dict[str, Any]) -> None:
     agent, rows = make_agent(kind, action, settings)
     assert isinstance(agent, Inspectable)
     before = agent.state()

@@ -1,4 +1,4 @@
-"""Every algorithm learns with every network that it can use, and says clearly which it cannot."""
+"""Every algorithm learns with every network it supports, and refuses the others with a clear message."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def make_agent(algorithm: str, network: dict[str, Any], specs: Specs, **settings
     return made(config, specs, make_generator("test weights"))
 
 
-def rows_for(algorithm: str, specs: Specs, seed: int, remembers: bool = False) -> Row:
-    """What the hook of an algorithm reads: transitions, windows, a rollout, or episodes of which one is shorter."""
-    rows = random_rows(specs, 4, 2 if algorithm in ("dqn", "sac") and not remembers else 7, seed)
+def rows_for(algorithm: str, specs: Specs, seed: int, recurrent: bool = False) -> Row:
+    """What the hook of an algorithm reads: transitions, sequences, a rollout, or episodes of which one is shorter."""
+    rows = random_rows(specs, 4, 2 if algorithm in ("dqn", "sac") and not recurrent else 7, seed)
     if algorithm == "reinforce":
         rows["is_first"][:, 0] = rows["terminated"][0, 4] = rows["terminated"][1:, 6] = True
         rows["valid"] = np.ones((4, 7), bool)
@@ -88,7 +88,7 @@ def test_every_algorithm_learns_with_every_network(algorithm: str, network: str)
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("network", ["mlp", "lstm"])
-def test_an_observation_of_one_number_is_a_vector_of_one(algorithm: str, network: str) -> None:
+def test_scalar_observation_becomes_a_vector_of_size_one(algorithm: str, network: str) -> None:
     """A Box of shape (): rows have no axis for it."""
     specs = Specs({"obs": ObservationSpec((), "float32", "vector")}, DISCRETE)
     agent, rows = (
@@ -102,20 +102,20 @@ def test_an_observation_of_one_number_is_a_vector_of_one(algorithm: str, network
     assert all(np.isfinite(float(value)) for value in update.metrics.values())
 
 
-class Forgetful(DQN):
+class NotRecurrent(DQN):
     """An algorithm that trains no recurrent networks."""
 
     traits = replace(DQN.traits, recurrent=False)
 
 
-def test_an_algorithm_that_cannot_use_memory_says_who_can() -> None:
-    words = [f"algorithm.kind={__name__}.Forgetful", "algorithm.network=gru"]
+def test_algorithm_without_recurrent_support_lists_those_with_it() -> None:
+    words = [f"algorithm.kind={__name__}.NotRecurrent", "algorithm.network=gru"]
     with pytest.raises(ConfigError, match=r"algorithm\.network\.kind.*recurrent.*dqn, ppo, reinforce, sac"):
         make_config("CartPole-v1:dqn", words)
 
 
-def test_an_encoder_of_sac_is_used_and_learns() -> None:
-    """Also where SAC would do without torch if it had none."""
+def test_sac_uses_and_trains_its_encoder() -> None:
+    """Also with vectors, where SAC without an encoder uses the numpy engine."""
     specs = Specs(VECTOR, BOX)
     agent = make_agent("sac", {"kind": "mlp", "units": [8]}, specs)
     encoder = agent.critics.encoder.network.layers[0].weight
@@ -129,7 +129,7 @@ def test_an_encoder_of_sac_is_used_and_learns() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_takes_the_initial_weights_that_the_config_names(algorithm: str) -> None:
+def test_every_algorithm_uses_the_configured_initialiser(algorithm: str) -> None:
     specs = Specs(VECTOR, DISCRETE)
     trunks = []
     for how in (*INITIALISERS, None):
@@ -147,7 +147,7 @@ def test_every_algorithm_takes_the_initial_weights_that_the_config_names(algorit
 
 @pytest.mark.parametrize("action", [BOX, DISCRETE])
 @pytest.mark.parametrize("norm", ["none", "layer", "rms"])
-def test_the_policy_and_the_critics_of_sac_take_a_norm_and_initial_weights(action: Any, norm: str) -> None:
+def test_sac_policy_and_critics_use_the_configured_norm_and_initialiser(action: Any, norm: str) -> None:
     specs, outputs = Specs(VECTOR, action), []
     for how in (*INITIALISERS, None):
         settings = {"units": [16, 12], "norm": norm, "initialiser": how}
@@ -163,13 +163,13 @@ def test_the_policy_and_the_critics_of_sac_take_a_norm_and_initial_weights(actio
         learning = [*agent.actor.named_parameters(), *agent.critics.named_parameters()]
         before = [weight.detach().clone() for _, weight in learning]
         agent.update(rows_for("sac", specs, 0), Clock(), make_generator("update"))
-        lazy = [name for (name, now), then in zip(learning, before, strict=True) if torch.equal(now, then)]
-        assert lazy == []  # norms learn too
+        unchanged = [name for (name, now), then in zip(learning, before, strict=True) if torch.equal(now, then)]
+        assert unchanged == []  # norms learn too
     assert max(outputs) <= 1 / np.sqrt(12)  # last layers stay torch's
 
 
 def check_initial(members: list[Any], how: str | None) -> None:
-    """Weights (12, 16), each drawn for itself."""
+    """Weights (12, 16), drawn independently."""
     assert not any(np.array_equal(members[0], other) for other in members[1:])
     assert not np.array_equal(members[1], members[2])
     for weight in members:
@@ -182,7 +182,7 @@ def check_initial(members: list[Any], how: str | None) -> None:
 
 
 def first_weight(state: Any) -> Any:
-    """The first layer (16, 3) that sees the observation."""
+    """The first layer (16, 3), which reads the observation."""
     for value in state.values():
         found = first_weight(value) if isinstance(value, dict) else value
         if isinstance(found, np.ndarray) and found.shape == (16, 3):
@@ -191,13 +191,13 @@ def first_weight(state: Any) -> Any:
 
 
 @pytest.mark.parametrize(("spec", "expected"), [("CartPole-v1:ppo", "mlp"), ("Reverie/Motion-v0:ppo", "nature")])
-def test_the_encoder_in_front_of_a_memory_is_decided_when_a_run_is_created(spec: str, expected: str) -> None:
+def test_auto_encoder_of_a_recurrent_network_is_resolved_at_creation(spec: str, expected: str) -> None:
     config = make_config(spec, ["algorithm.network={kind: gru, encoder: {kind: auto, norm: layer}}", "env.vector=sync"])
     encoder = config.algorithm.network.encoder  # type: ignore[attr-defined]
     assert (encoder.kind, encoder.norm) == (expected, "layer")
 
 
-def test_the_page_names_every_network_and_its_settings() -> None:
+def test_networks_page_lists_every_network_and_its_settings() -> None:
     text = PAGE.read_text()
     for kind in registry.kinds("network"):
         assert f"`{kind}`" in text
@@ -205,7 +205,7 @@ def test_the_page_names_every_network_and_its_settings() -> None:
         assert [name for name in fields if f"`{name}`" not in text] == []
 
 
-def test_the_example_of_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_on_the_networks_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example = PAGE.read_text().split("```python\n", 1)[1].split("```", 1)[0]
     assert len(example.strip().splitlines()) <= 25
     (tmp_path / "my_networks.py").write_text(example)
@@ -220,7 +220,7 @@ def test_the_example_of_the_page_works(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 class NoFeatures(torch.nn.Module):
-    """A network that forgets to say how wide its output is."""
+    """A network without the attribute ``features``."""
 
     class Config(ComponentConfig):
         kind: str = f"{__name__}.NoFeatures"
@@ -230,16 +230,16 @@ class NoFeatures(torch.nn.Module):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_network_that_does_not_say_its_features_is_refused(algorithm: str) -> None:
+def test_network_without_features_is_refused(algorithm: str) -> None:
     with pytest.raises(ConfigError, match=r"NoFeatures' has no attribute features.*\n.*self\.features"):
         make_agent(algorithm, {"kind": f"{__name__}.NoFeatures"}, Specs(VECTOR, DISCRETE))
 
 
-class Unfaithful(torch.nn.Module):
-    """A network that gives another width than it says, or fails, as ``how`` has it."""
+class BadNetwork(torch.nn.Module):
+    """A network with another output width than ``features``, or that fails where ``how`` names."""
 
     class Config(ComponentConfig):
-        kind: str = f"{__name__}.Unfaithful"
+        kind: str = f"{__name__}.BadNetwork"
         how: str = "width"
 
     def __init__(self, config: Config, observations: Any) -> None:
@@ -254,11 +254,11 @@ class Unfaithful(torch.nn.Module):
         return torch.zeros(len(observation["obs"]), 5)
 
 
-class BadMemory(RecurrentNetwork):
-    """A network with memory that gives another width than it says, or another memory than it began with."""
+class BadRecurrent(RecurrentNetwork):
+    """A recurrent network with another output width than ``features``, or whose hidden state changes its shape."""
 
     class Config(RecurrentConfig):
-        kind: str = f"{__name__}.BadMemory"
+        kind: str = f"{__name__}.BadRecurrent"
         how: str = "width"
 
     def __init__(self, config: Config, observations: Any) -> None:
@@ -268,24 +268,22 @@ class BadMemory(RecurrentNetwork):
     def initial_hidden(self, count: int) -> dict[str, Any]:
         return {"sum": np.zeros((count, 4), np.float32)}
 
-    def step(self, observation: Any, is_first: Any, memory: Any) -> Any:
+    def step(self, observation: Any, is_first: Any, hidden: Any) -> Any:
         width = self.features + (self.how == "width")
-        return torch.zeros(len(is_first), width), {"sum": memory["sum"][:, : 3 if self.how == "memory" else 4]}
+        return torch.zeros(len(is_first), width), {"sum": hidden["sum"][:, : 3 if self.how == "hidden" else 4]}
 
 
 @pytest.mark.parametrize(
     ("network", "how", "message"),
     [
-        ("Unfaithful", "width", r"has features = 3, but maps 2 rows to a tensor of shape \(2, 5\)"),
-        ("Unfaithful", "constructor", r"failed \(test_networks\.py, line \d+\): KeyError: 'pixels'"),
-        ("Unfaithful", "forward", r"failed \(test_networks\.py, line \d+\): RuntimeError: mat1 and mat2"),
-        ("BadMemory", "width", r"features = 64, but maps 2 rows to a tensor of shape \(2, 65\)"),
-        ("BadMemory", "memory", r"its step returns"),
+        ("BadNetwork", "width", r"has features = 3, but maps 2 rows to a tensor of shape \(2, 5\)"),
+        ("BadNetwork", "constructor", r"failed \(test_networks\.py, line \d+\): KeyError: 'pixels'"),
+        ("BadNetwork", "forward", r"failed \(test_networks\.py, line \d+\): RuntimeError: mat1 and mat2"),
+        ("BadRecurrent", "width", r"features = 64, but maps 2 rows to a tensor of shape \(2, 65\)"),
+        ("BadRecurrent", "hidden", r"its step returns"),
     ],
 )
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_network_that_does_not_keep_its_promise_is_refused(
-    algorithm: str, network: str, how: str, message: str
-) -> None:
+def test_network_that_breaks_its_contract_is_refused(algorithm: str, network: str, how: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message + r".*\n.*docs/networks\.md"):
         make_agent(algorithm, {"kind": f"{__name__}.{network}", "how": how}, Specs(VECTOR, DISCRETE))

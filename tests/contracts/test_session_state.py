@@ -1,4 +1,4 @@
-"""Whatever collect and update change must come back from ``state()``: a forgotten attribute fails here."""
+"""Everything that collect and update change is restored from ``state()``. A forgotten attribute fails here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reverie.data.replay import ReplayBuffer
 from reverie.store.trees import SealedStore, read_tree, write_tree
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
-from tests.contracts.reachable import reachable
+from tests.contracts.object_leaves import object_leaves
 
 pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
 
@@ -27,32 +27,32 @@ CASES = {
         "Reverie/Motion-v0:ppo", "env.num_envs=2", "phases.learn.collect.rows=32", "algorithm.epochs=1",
         "algorithm.optimizer.kind=adamw",
     ),
-    "ppo that remembers": (
+    "ppo, recurrent": (
         "Reverie/Recall-v0:ppo_gru", "env.num_envs=3", "phases.learn.collect.rows=24", "algorithm.epochs=1",
         "algorithm.shared_trunk=false", "algorithm.network.units=8",
     ),
-    "ppo that looks back": (
+    "ppo with a transformer": (
         "Reverie/Recall-v0:ppo_transformer", "env.num_envs=3", "phases.learn.collect.rows=24",
         "algorithm.epochs=1", "algorithm.network.context=4",
     ),
-    "reinforce that remembers": (
+    "reinforce, recurrent": (
         "Reverie/Recall-v0:reinforce", "env.num_envs=4", "algorithm.network={kind: lstm, units: 8}",
     ),
-    "dqn with everything": (
+    "dqn with all options": (
         "CartPole-v1:dqn", "phases.prefill.duration_steps=50", "phases.prefill.collect.rows=50",
         "algorithm.batch_size=8",
         "buffers.main.min_rows=20", "phases.learn.collect.rows=16", "phases.learn.update.updates=2",
         "algorithm.target_every=2", "algorithm.n_step=2", "algorithm.noisy=true", "algorithm.dueling=true",
         "algorithm.head.kind=categorical", "algorithm.network.units=[8]", "buffers.main.sampler.kind=prioritised",
     ),
-    "dqn that remembers": (
+    "dqn, recurrent": (
         "Reverie/Recall-v0:dqn_gru", "env.num_envs=3", "phases.prefill.duration_steps=60",
         "phases.prefill.collect.rows=60",
         "buffers.main.min_rows=40", "algorithm.batch_size=4", "phases.learn.collect.rows=12",
         "algorithm.network.units=8", "algorithm.sequence={length: 9, burn_in: 2}",
         "buffers.main.sampler.kind=prioritised",
     ),
-    "sac that looks back": (
+    "sac with a transformer": (
         "Pendulum-v1:sac", "phases.prefill.duration_steps=100", "algorithm.batch_size=4", "algorithm.units=[8]",
         "algorithm.network={kind: transformer, units: 8, heads: 2, context: 4}", "algorithm.norm=layer",
     ),
@@ -61,7 +61,7 @@ CASES = {
         "phases.prefill.collect.rows=40", "buffers.main.capacity=64", "phases.learn.collect.rows=8",
     ),
     "sac": ("Pendulum-v1:sac", "phases.prefill.duration_steps=100", "algorithm.batch_size=8", "algorithm.units=[8]"),
-    "sac with images and choices": (
+    "sac with images and discrete actions": (
         "Reverie/Motion-v0:sac", "env.num_envs=1", "phases.prefill.duration_steps=40", "phases.prefill.collect.rows=40",
         "buffers.main.capacity=16", "algorithm.batch_size=4", "algorithm.units=[8]", "algorithm.image_features=8",
     ),
@@ -69,17 +69,17 @@ CASES = {
     "q-learning": ("Taxi-v4:qlearning",),
     "q-learning with worker processes": ("Taxi-v4:qlearning", "env.vector=process", "env.workers=2"),
     "sarsa": ("Taxi-v4:qlearning", "algorithm.target=sarsa", "phases.learn.collect.rows=24"),
-    "a bandit with rows that a time limit ends": (
+    "bandit with a time limit": (
         "Bandit/Drifting-v0:thompson", "env.max_episode_steps=5", "phases.learn.collect.rows=7",
     ),
 }  # fmt: skip
 
 UNSAVED = ("/_spans/", "/rows/_columns/", "/rows/flags/", "/rows/episode_steps/", "/sampler/_trees/")
-"""Of a replay buffer: rings have places that hold nothing, so rows are looked at instead; the others follow."""
+"""Paths in a replay buffer that are compared by row instead: its arrays have empty slots, and the rest is derived."""
 
 
 def is_void(path: str, values: dict[str, str]) -> bool:
-    """Gradients are written anew before they are used; an env that waits for its reset has nothing to keep."""
+    """Gradients are overwritten before use. An env that waits for its reset has no state but its episode number."""
     episode = "/".join(path.split("/")[:3])
     waits = path.startswith("/_episodes/") and values[f"{episode}/pending"] == "True"
     return "grad" in path or (waits and path not in (f"{episode}/pending", f"{episode}/number"))
@@ -87,11 +87,11 @@ def is_void(path: str, values: dict[str, str]) -> bool:
 
 def everything(session: Session) -> dict[str, dict[str, str]]:
     parts = session.parts()
-    found = {name: reachable(part, parts.values()) for name, part in parts.items()}
+    found = {name: object_leaves(part, parts.values()) for name, part in parts.items()}
     for name, part in parts.items():
         if isinstance(part, ReplayBuffer):
             kept = {path: value for path, value in found[name].items() if not path.startswith(UNSAVED)}
-            found[name] = kept | reachable(part.rows.gather(part.rows.ids))
+            found[name] = kept | object_leaves(part.rows.gather(part.rows.ids))
     return found
 
 
@@ -102,7 +102,7 @@ def run_until(session: Session, cycles: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_everything_that_changes_is_in_the_state(case: str, tmp_path: Path) -> None:
+def test_everything_that_changes_is_restored_from_the_state(case: str, tmp_path: Path) -> None:
     config = make_config(CASES[case][0], CASES[case][1:], seed=5)
     session = build(config)
     run_until(session, 1)
@@ -123,18 +123,18 @@ def test_everything_that_changes_is_in_the_state(case: str, tmp_path: Path) -> N
             path for path in changed
             if not is_void(path, after[name]) and found[name].get(path) != after[name][path]
         ]  # fmt: skip
-        assert not lost, f"{name} forgets {lost}"
+        assert not lost, f"{name} does not restore {lost}"
     assert after["algorithm"] != before["algorithm"]
     assert after["collector"] != before["collector"]
 
 
-def test_a_forgotten_attribute_is_noticed() -> None:
+def test_the_check_detects_a_missing_attribute() -> None:
     counters = Counters(env_steps=3)
     counters.forgotten = 1  # type: ignore[attr-defined]
-    before = reachable(counters)
+    before = object_leaves(counters)
     counters.forgotten = 2  # type: ignore[attr-defined]
     restored = Counters()
     restored.load_state({"env_steps": 3})
-    changed = [path for path, value in reachable(counters).items() if value != before[path]]
+    changed = [path for path, value in object_leaves(counters).items() if value != before[path]]
     assert changed == ["/forgotten"]
-    assert reachable(restored).get("/forgotten") != reachable(counters)["/forgotten"]
+    assert object_leaves(restored).get("/forgotten") != object_leaves(counters)["/forgotten"]

@@ -1,4 +1,4 @@
-"""Every algorithm bootstraps through time limits: a reward of 1 for ever is worth 1 / (1 - gamma), cut or not."""
+"""Every algorithm bootstraps through time limits: an endless reward of 1 is worth 1 / (1 - gamma), truncated or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing c
 
 
 def state_value(session: Session) -> float:
-    """Of agents with a value function."""
     algorithm: Any = session.algorithm
     return float(algorithm.model.value({"obs": torch.ones(1, 1)}))
 
@@ -32,7 +31,7 @@ def dqn_value(session: Session) -> float:
 
 
 def dreamer_value(session: Session) -> float:
-    """Of a state in mid-episode: what was seen last in every env."""
+    """The value of a state in mid-episode, averaged over the envs."""
     algorithm: Any = session.algorithm
     latent = algorithm.model.rssm.unpack(algorithm.backend.to_tensors(session.collector.carry))
     return float(algorithm.critic(latent.features).mean().mean())
@@ -73,7 +72,7 @@ def test_every_algorithm_is_covered() -> None:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_values_bootstrap_through_the_time_limit(kind: str) -> None:
+def test_values_bootstrap_through_time_limits(kind: str) -> None:
     words, value_of = CASES[kind]
     discount = [] if "algorithm.horizon=10" in words else ["algorithm.gamma=0.9"]
     config = make_config(f"Reverie/Constant-v0:{kind}", [*FAST, *discount, *words], seed=1)
@@ -85,7 +84,7 @@ def test_values_bootstrap_through_the_time_limit(kind: str) -> None:
 
 
 class TurnsEnv(gym.Env[Any, Any]):
-    """Pays 1 and 0 in turn, for ever; shows whether it pays next."""
+    """Rewards alternate between 1 and 0. The observation is the next reward."""
 
     def __init__(self) -> None:
         self.observation_space, self.action_space = gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Discrete(2)
@@ -102,8 +101,8 @@ class TurnsEnv(gym.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("returns", ["reward_to_go", "episode"])
-def test_the_baseline_of_whole_returns_stands_for_what_lies_behind_the_cut(returns: str) -> None:
-    """With a discount of 0.8 a state that pays next is worth 1 / (1 - 0.64), the other one 0.8 of that."""
+def test_reinforce_baseline_bootstraps_truncated_returns(returns: str) -> None:
+    """With gamma 0.8 the state before a reward of 1 is worth 1 / (1 - 0.64), the other one 0.8 times that."""
     words = [f"algorithm.returns={returns}", "algorithm.gamma=0.8", "algorithm.learning_rate=1e-2"]
     words += ["env.max_episode_steps=9", "phases.learn.duration_steps=20000"]
     config = make_config("tests.contracts.test_truncation.TurnsEnv:reinforce", [*FAST, *words], seed=1)

@@ -1,4 +1,4 @@
-"""The command line as a person types it, run inside the test's process unless a test needs another one."""
+"""Runs the command line as typed, inside the test's process unless a test needs another one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from reverie.core import registry
 
 SMALL = ("CartPole-v1:ppo", "env.vector=sync", "phases.learn.collect.rows=64", "algorithm.epochs=2")
 SMALL += ("evaluate.final_episodes=3", "phases.learn.evaluate.every_steps=300")
-"""A run that is over in a second with ``--steps 600``."""
+"""A run that takes a second with ``--steps 600``."""
 BARE = (*SMALL, "video.enabled=false", "log.report=false")
-"""The same for processes of their own, in which the fixtures that turn off videos and reports do not hold."""
+"""The same for separate processes, where the fixtures that disable videos and reports have no effect."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command did."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is found out about envs is kept apart from what the user's own runs found out."""
+    """Keep cached facts about envs apart from the user's own cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REVERIE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -44,13 +44,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def reverie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Types a command in an empty folder: ``reverie("train", "CartPole-v1:ppo")``."""
+    """Runs a command in an empty folder: ``reverie("train", "CartPole-v1:ppo")``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(registry, "_user_folder", "")
 
-    def type_command(*words: str) -> Outcome:
+    def run_command(*words: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["reverie", *words])
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
@@ -58,11 +58,11 @@ def reverie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         code = end.value.code
         return Outcome(code if isinstance(code, int) else 0, *capsys.readouterr())
 
-    return type_command
+    return run_command
 
 
-def type_elsewhere(*words: str, folder: Path) -> Outcome:
-    """The same in a process of its own."""
+def run_in_process(*words: str, folder: Path) -> Outcome:
+    """Run a command in a separate process."""
     command = [sys.executable, "-m", "reverie", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"})
     return Outcome(done.returncode, done.stdout, done.stderr)
@@ -70,5 +70,5 @@ def type_elsewhere(*words: str, folder: Path) -> Outcome:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
-    """A small finished run; tests read it and leave it as it is."""
+    """A small finished run, which tests must not change."""
     return api.train(*SMALL, seed=1, steps=600, runs_dir=tmp_path_factory.mktemp("runs"))

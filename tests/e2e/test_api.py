@@ -26,7 +26,7 @@ TINY = ("env.vector=sync", "env.num_envs=2", "phases.learn.collect.rows=32", "al
 TINY += ("evaluate.final_episodes=1",)
 
 
-def test_a_run_tells_about_itself(trained: reverie.Run) -> None:
+def test_run_object_describes_the_run(trained: reverie.Run) -> None:
     assert trained.state == "finished"
     assert trained.exit_code == 0
     assert trained.name == "CartPole-v1-ppo-s1-1"
@@ -37,8 +37,8 @@ def test_a_run_tells_about_itself(trained: reverie.Run) -> None:
     assert (found.path, found.state) == (trained.path, "finished")
 
 
-def test_an_agent_plays_what_was_evaluated(trained: reverie.Run) -> None:
-    """The final evaluation again, by hand: its episodes with Gymnasium alone."""
+def test_agent_reproduces_the_final_evaluation(trained: reverie.Run) -> None:
+    """Repeats the final evaluation with plain Gymnasium."""
     agent = trained.agent("final")
     env = make_env(EnvConfig.model_validate(agent.about["env"]))
     scores = [play(agent, env, derive_seed(1, "evaluate", episode)) for episode in range(3)]
@@ -70,7 +70,7 @@ def test_an_agent_is_deterministic_unless_asked(trained: reverie.Run) -> None:
     ("observation", "action"),
     [("dict", "continuous"), ("tuple", "multi_discrete"), ("image", "multi_binary"), ("discrete", "unbounded")],
 )
-def test_an_agent_takes_and_gives_what_its_env_does(tmp_path: Path, observation: str, action: str) -> None:
+def test_agent_uses_the_spaces_of_its_env(tmp_path: Path, observation: str, action: str) -> None:
     kwargs = f"env.kwargs={{observation: {observation}, action: {action}, length: 5}}"
     run = reverie.train("Reverie/Counting-v0:ppo", kwargs, *TINY, steps=40, runs_dir=tmp_path)
     agent = run.agent()
@@ -94,13 +94,13 @@ def test_an_agent_takes_and_gives_what_its_env_does(tmp_path: Path, observation:
         (np.zeros((0, 4)), r"obs \(0, 4\)"), (0.0, r"obs \(\)"), ("left", "of type str"),
     ],
 )  # fmt: skip
-def test_an_observation_that_does_not_fit_is_refused(trained: reverie.Run, observation: object, seen: str) -> None:
+def test_mismatched_observation_is_refused(trained: reverie.Run, observation: object, seen: str) -> None:
     with pytest.raises(ReverieError, match=rf"expects obs \(4,\) float32; what it got is {seen}\."):
         trained.agent().act(observation)
 
 
-def test_reset_forgets_what_happened_before(tmp_path: Path) -> None:
-    """Smooth noise keeps its direction until the agent is reset or has kept it long enough."""
+def test_reset_clears_the_carry(tmp_path: Path) -> None:
+    """Smooth noise keeps its direction until the agent is reset or its interval ends."""
     words = ("algorithm.state_dependent_noise=true", "algorithm.noise_steps=-1", *TINY)
     run = reverie.train(
         "Reverie/Counting-v0:ppo", "env.kwargs={action: continuous}", *words, steps=40, runs_dir=tmp_path
@@ -123,14 +123,14 @@ def test_evaluate_from_python(trained: reverie.Run) -> None:
 
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory: pytest.TempPathFactory) -> reverie.Run:
-    """A run of DQN that no longer explores when its policies are saved, though it draws actions in evaluations."""
+    """A DQN run that no longer explores when its policies are saved, but samples actions in evaluations."""
     words = ("algorithm.epsilon={start: 1.0, end: 0.0, from: 0, to: 100}", "evaluate.sample=true")
     words += ("evaluate.final_episodes=2", "phases.prefill.duration_steps=50", "phases.prefill.collect.rows=50")
     words += ("buffers.main.min_rows=50", "env.vector=sync", "env.num_envs=1", "phases.learn.duration_steps=150")
     return reverie.train("CartPole-v1:dqn", *words, runs_dir=tmp_path_factory.mktemp("runs"))
 
 
-def test_an_agent_explores_as_when_it_was_saved(explorer: reverie.Run) -> None:
+def test_agent_explores_as_when_it_was_saved(explorer: reverie.Run) -> None:
     agent = explorer.agent("final")
     assert agent.clock.env_steps == explorer.status["env_steps"] >= 100
     for seed in range(40):
@@ -138,7 +138,7 @@ def test_an_agent_explores_as_when_it_was_saved(explorer: reverie.Run) -> None:
         assert agent.act(seen, deterministic=False) == agent.act(seen)
 
 
-def test_evaluations_draw_actions_if_those_of_the_run_do(explorer: reverie.Run) -> None:
+def test_evaluate_samples_actions_if_the_run_does(explorer: reverie.Run) -> None:
     path = str(explorer.path)
     assert reverie.evaluate(path, episodes=2)["sample"] is True
     assert reverie.evaluate(path, episodes=2, sample=False)["sample"] is False
@@ -148,8 +148,8 @@ def test_evaluations_draw_actions_if_those_of_the_run_do(explorer: reverie.Run) 
     assert Cast.of_run(explorer.path, sample=False).player.mode is Mode.EVALUATE  # type: ignore[attr-defined]
 
 
-def test_evaluate_names_the_policy_that_it_took(trained: reverie.Run, tmp_path: Path) -> None:
-    """Whichever there is, if only one; and that one is told."""
+def test_evaluate_reports_the_policy_it_used(trained: reverie.Run, tmp_path: Path) -> None:
+    """If a run has only one policy, that one is used and reported."""
     run = shutil.copytree(trained.path, tmp_path / trained.name)
     assert reverie.evaluate(trained.name, episodes=1, runs_dir=tmp_path)["policy"] == "best"
     for path in (run / "policies").glob("best-*"):
@@ -175,7 +175,7 @@ def test_a_run_can_be_given_instead_of_its_name(trained: reverie.Run) -> None:
         reverie.load(3)  # type: ignore[arg-type]
 
 
-def test_a_run_goes_on_with_overrides(trained: reverie.Run, tmp_path: Path) -> None:
+def test_run_can_be_resumed_with_overrides(trained: reverie.Run, tmp_path: Path) -> None:
     shutil.copytree(trained.path, tmp_path / trained.name)
     run = reverie.resume(tmp_path / trained.name, overrides={"algorithm.gamma": 0.5}, steps=7e2)
     assert run.status["env_steps"] >= 700
@@ -215,7 +215,7 @@ for run in (named, given, made):
 
 
 def test_envs_of_a_script_or_notebook_are_trained_on(tmp_path: Path) -> None:
-    """Typed into an interpreter, as in a notebook: there is no file that a worker could import."""
+    """Code from stdin, as in a notebook: there is no file that a worker could import."""
     code = [sys.executable, "-"]
     done = subprocess.run(code, input=SCRIPT, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -243,14 +243,14 @@ def test_errors_are_raised_with_their_fix(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_config_that_is_found_wrong_while_things_are_built_leaves_no_run(tmp_path: Path) -> None:
+def test_config_error_during_build_leaves_no_run(tmp_path: Path) -> None:
     words = ["algorithm.network={kind: tests.contracts.test_networks.NoFeatures}", "env.vector=sync"]
     with pytest.raises(ConfigError, match="NoFeatures"):
         reverie.train("CartPole-v1:ppo", *words, runs_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_config_that_is_found_wrong_later_leaves_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_error_after_build_keeps_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise ConfigError("found late")
 

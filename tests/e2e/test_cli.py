@@ -19,7 +19,7 @@ from reverie.core.errors import ReverieError
 from reverie.log.sinks import read_jsonl
 from reverie.runs.policies import PolicyShelf
 from reverie.store.lock import lock_run
-from tests.e2e.conftest import BARE, SMALL, Command, type_elsewhere
+from tests.e2e.conftest import BARE, SMALL, Command, run_in_process
 from tests.resume.pieces import assert_equal_runs
 
 STEPS = ("--steps", "600")
@@ -58,9 +58,7 @@ def test_json_is_one_object(reverie: Command, tmp_path: Path) -> None:
     assert isinstance(result["final_score"], float)
 
 
-def test_several_seeds_are_the_runs_that_each_would_be_alone(
-    reverie: Command, tmp_path: Path, trained: api.Run
-) -> None:
+def test_several_seeds_give_the_same_runs_as_separate_ones(reverie: Command, tmp_path: Path, trained: api.Run) -> None:
     done = reverie("train", *BARE, *STEPS, "--seed", "1,2", "--jobs", "2", "--json")
     assert (done.code, done.err) == (0, "")
     assert [result["run"] for result in json.loads(done.out)] == ["CartPole-v1-ppo-s1-1", "CartPole-v1-ppo-s2-1"]
@@ -70,12 +68,12 @@ def test_several_seeds_are_the_runs_that_each_would_be_alone(
     assert (second / "scores.jsonl").read_bytes() != (trained.path / "scores.jsonl").read_bytes()
 
 
-def test_several_seeds_announce_themselves(reverie: Command) -> None:
+def test_lines_of_several_seeds_are_prefixed(reverie: Command) -> None:
     done = reverie("train", *BARE, "--steps", "64", "--seed", "1,2", "--jobs", "2")
-    told = done.err.splitlines()
-    assert [line for line in told if " | " not in line] == ["seed 1: started", "seed 2: started"]
+    lines = done.err.splitlines()
+    assert [line for line in lines if " | " not in line] == ["seed 1: started", "seed 2: started"]
     for seed in (1, 2):
-        own = [line for line in told if line.startswith(f"seed {seed} | ")]
+        own = [line for line in lines if line.startswith(f"seed {seed} | ")]
         assert any("env steps     updates    return" in line for line in own)
         assert any("Finished after" in line for line in own)
     assert sorted(line.split()[:2] for line in done.out.splitlines()) == [
@@ -102,7 +100,7 @@ def test_a_signal_stops_all_seeds(tmp_path: Path) -> None:
             assert "Stopped and saved" in (run / "run.log").read_text()
 
 
-def test_a_failure_after_an_evaluation_doubles_no_line(
+def test_failure_after_an_evaluation_repeats_no_line(
     trained: api.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = PolicyShelf.end_evaluation
@@ -139,21 +137,21 @@ def test_dry_run_trains_nothing(reverie: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_budget_that_whole_cycles_exceed_is_told(reverie: Command) -> None:
-    told = "about 64 env steps (10 rounded up to whole cycles)"
+def test_budget_rounded_up_to_whole_cycles_is_reported(reverie: Command) -> None:
+    text = "about 64 env steps (10 rounded up to whole cycles)"
     words = ("train", *SMALL, "--steps", "10", "preflight.probe=false", "evaluate.final_episodes=0")
-    assert told in reverie(*words, "--dry-run").out
+    assert text in reverie(*words, "--dry-run").out
     first = " ".join(reverie(*words).err.split())
-    assert f"CartPole-v1 with ppo, seed 0, {told}" in first
+    assert f"CartPole-v1 with ppo, seed 0, {text}" in first
 
 
-def test_a_budget_that_ends_before_the_first_update_is_told(reverie: Command, tmp_path: Path) -> None:
+def test_budget_without_an_update_is_reported(reverie: Command, tmp_path: Path) -> None:
     words = ("train", "CartPole-v1:dqn", "env.vector=sync", "evaluate.final_episodes=0", "--steps", "100")
-    told = "nothing is learnt: if --steps is too small, raise it"
+    warning = "nothing is learnt: if --steps is too small, raise it"
     planned = reverie(*words, "--dry-run")
-    assert (planned.code, told in " ".join(planned.out.split())) == (0, True)
+    assert (planned.code, warning in " ".join(planned.out.split())) == (0, True)
     done = reverie(*words, "preflight.probe=false")
-    assert (done.code, told in " ".join(done.err.split())) == (0, True)
+    assert (done.code, warning in " ".join(done.err.split())) == (0, True)
     assert "Nothing was learnt" in done.err
     assert "nothing is learnt" not in reverie(*words[:-1], "20000", "--dry-run").out
 
@@ -167,7 +165,7 @@ def test_dry_run_plans_every_seed(reverie: Command) -> None:
     assert [(plan["seed"], plan["env_steps"]) for plan in plans] == [(3, 600), (4, 600)]
 
 
-def test_eval_plays_the_policy_that_was_trained(reverie: Command, trained: api.Run) -> None:
+def test_eval_reproduces_the_final_evaluation(reverie: Command, trained: api.Run) -> None:
     words = ("eval", str(trained.path), "--policy", "final", "--episodes", "3", "--json")
     result = json.loads(reverie(*words).out)
     assert result["return_mean"] == trained.status["final_score"]  # the same three episodes
@@ -182,7 +180,7 @@ def test_eval_plays_the_policy_that_was_trained(reverie: Command, trained: api.R
     assert sampled["return_mean"] != result["return_mean"]
 
 
-def test_eval_plays_the_policy_of_a_checkpoint(reverie: Command, trained: api.Run) -> None:
+def test_eval_uses_the_policy_of_a_checkpoint(reverie: Command, trained: api.Run) -> None:
     checkpoint = str(max(int(path.name.split("-")[0]) for path in (trained.path / "checkpoints").glob("*-*")))
     words = ("eval", str(trained.path), "--episodes", "3")
     result = json.loads(reverie(*words, "--policy", checkpoint, "--json").out)
@@ -193,11 +191,11 @@ def test_eval_plays_the_policy_of_a_checkpoint(reverie: Command, trained: api.Ru
     assert (refused.code, "Take best, final or the env steps" in refused.err) == (1, True)
 
 
-def test_advice_names_the_folder_of_runs(reverie: Command) -> None:
+def test_advice_includes_the_runs_folder(reverie: Command) -> None:
     words = ("--runs-dir", "my runs")
     assert reverie("train", *SMALL, "--steps", "64", "--quiet", *words).code == 0
-    told = reverie("resume", "@last", *words).err
-    assert "reverie resume CartPole-v1-ppo-s0-1 --runs-dir 'my runs' --steps" in " ".join(told.split())
+    error = reverie("resume", "@last", *words).err
+    assert "reverie resume CartPole-v1-ppo-s0-1 --runs-dir 'my runs' --steps" in " ".join(error.split())
 
 
 def test_eval_as_text(reverie: Command, trained: api.Run) -> None:
@@ -276,7 +274,7 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("config", "show", "CartPole-v1:ppo", "env.num_env=3"), "'num_envs'"),
     ],
 )
-def test_config_errors_name_the_right_word(
+def test_config_errors_suggest_the_right_word(
     reverie: Command, tmp_path: Path, words: tuple[str, ...], expected: str
 ) -> None:
     done = reverie(*words)
@@ -287,22 +285,22 @@ def test_config_errors_name_the_right_word(
 
 
 @pytest.mark.parametrize("words", [("CartPole-v1:dqn", "buffers.main.kind=rollout"), ("Pendulum-v1:dqn",)])
-def test_an_agent_that_does_not_fit_leaves_no_run(reverie: Command, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_incompatible_agent_creates_no_run(reverie: Command, tmp_path: Path, words: tuple[str, ...]) -> None:
     done = reverie("train", *words)
     assert done.code == 2
     assert "reverie resume" not in done.err
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_config_that_fails_in_the_run_is_not_advised_to_resume(reverie: Command) -> None:
+def test_config_error_during_a_run_does_not_advise_a_resume(reverie: Command) -> None:
     done = reverie("train", *SMALL, *STEPS, "phases.learn.update.train_ratio=32")
     assert done.code == 2
     assert "train_ratio means nothing" in done.err
     assert "reverie resume" not in done.out + done.err
 
 
-def test_an_error_in_a_process_of_its_own(tmp_path: Path) -> None:
-    done = type_elsewhere("train", "CartPole-v1:ppo", "algorithm.gama=0.9", folder=tmp_path)
+def test_error_message_and_exit_code_of_a_real_process(tmp_path: Path) -> None:
+    done = run_in_process("train", "CartPole-v1:ppo", "algorithm.gama=0.9", folder=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("Error: ")
     assert "'gamma'" in done.err
@@ -310,14 +308,14 @@ def test_an_error_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["eval", "resume", "verify"])
-def test_commands_without_a_run_say_how_to_get_one(reverie: Command, command: str) -> None:
+def test_commands_without_a_run_explain_how_to_train_one(reverie: Command, command: str) -> None:
     done = reverie(command)
     assert done.code == 1
     assert "There are no runs in 'runs'" in done.err
     assert "reverie train" in done.err
 
 
-def test_code_of_strangers_is_not_loaded_unasked(reverie: Command, tmp_path: Path) -> None:
+def test_foreign_code_is_not_loaded_without_trust(reverie: Command, tmp_path: Path) -> None:
     own = "import gymnasium as gym\n\n\nclass Own(gym.envs.classic_control.CartPoleEnv):\n    pass\n"
     (tmp_path / "own_cartpole.py").write_text(own)
     words = ("own_cartpole.Own:ppo", *SMALL[1:4], "env.max_episode_steps=20", "evaluate.final_episodes=1")
@@ -339,7 +337,7 @@ def test_code_of_strangers_is_not_loaded_unasked(reverie: Command, tmp_path: Pat
     sys.modules.pop("own_cartpole")
 
 
-def test_interrupt_saves_and_says_how_to_go_on(reverie: Command, tmp_path: Path) -> None:
+def test_interrupt_saves_and_explains_how_to_resume(reverie: Command, tmp_path: Path) -> None:
     words = [*BARE, "checkpoint.every_steps=200", "--steps", "1000000", "--seed", "1"]
     command = [sys.executable, "-m", "reverie", "train", *words]
     run = tmp_path / "runs" / "CartPole-v1-ppo-s1-1"

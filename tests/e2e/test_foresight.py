@@ -1,4 +1,4 @@
-"""A world model's run from the command line: what it foresees is measured, written, shown and told again on demand."""
+"""Foresight of a world model: recorded in evaluations, written to files, shown in reports, recomputed on demand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def newest(run: api.Run) -> Path:
     return max((run.path / "foresight").iterdir(), key=lambda path: int(path.name))
 
 
-def test_every_evaluation_tells_how_far_the_model_foresees(run: api.Run) -> None:
+def test_every_evaluation_records_foresight_metrics(run: api.Run) -> None:
     lines = [line for line in run.metrics() if "evaluate/return_mean" in line]
     assert len(lines) >= 3
     for line in lines:
@@ -42,58 +42,58 @@ def test_every_evaluation_tells_how_far_the_model_foresees(run: api.Run) -> None
         assert 0 <= line["evaluate/calibration/continuation_error"] <= 1
 
 
-def test_videos_pictures_and_numbers_are_files_of_the_run(run: api.Run) -> None:
+def test_videos_images_and_numbers_are_written_to_the_run(run: api.Run) -> None:
     names = {path.stem for path in newest(run).iterdir()}
     assert names == {"open-loop-obs-camera", "reconstruction-obs-camera", "foresight"}
-    told = json.loads((newest(run) / "foresight.json").read_text())
-    assert len(told["open_loop"]["obs/numbers"]["mse"]) == 3
-    assert told["metrics"]["open_loop/reward/mse"] == run.metrics()[-1]["evaluate/open_loop/reward/mse"]
+    foresight = json.loads((newest(run) / "foresight.json").read_text())
+    assert len(foresight["open_loop"]["obs/numbers"]["mse"]) == 3
+    assert foresight["metrics"]["open_loop/reward/mse"] == run.metrics()[-1]["evaluate/open_loop/reward/mse"]
 
 
-def test_the_report_shows_the_newest_look(run: api.Run, tmp_path: Path) -> None:
+def test_report_shows_the_newest_foresight(run: api.Run, tmp_path: Path) -> None:
     page = api.report(str(run.path), out=tmp_path / "page.html").read_text()
     assert "World model" in page
     assert "Truth above its reconstruction: camera" in page
     assert "data:image/png;base64," in page
 
 
-def test_looking_leaves_a_run_reproducible(run: api.Run) -> None:
+def test_run_with_foresight_is_reproducible(run: api.Run) -> None:
     (verdict,) = verify_run(RunFolder(run.path))
     assert verdict.is_reproduced, verdict.differences
 
 
-def test_training_is_the_same_without_looking(run: api.Run, tmp_path: Path) -> None:
-    blind = api.train(*SMALL, "evaluate.foresight.enabled=false", seed=1, runs_dir=tmp_path)
-    assert not (blind.path / "foresight").exists()
-    assert blind.metrics() == [
-        {key: value for key, value in line.items() if not key.startswith(looks)} for line in run.metrics()
+def test_foresight_does_not_change_training(run: api.Run, tmp_path: Path) -> None:
+    without = api.train(*SMALL, "evaluate.foresight.enabled=false", seed=1, runs_dir=tmp_path)
+    assert not (without.path / "foresight").exists()
+    assert without.metrics() == [
+        {key: value for key, value in line.items() if not key.startswith(FORESIGHT_METRICS)} for line in run.metrics()
     ]
 
 
-looks = tuple(f"evaluate/{name}/" for name in ("open_loop", "reconstruction", "calibration", "held_out"))
+FORESIGHT_METRICS = tuple(f"evaluate/{name}/" for name in ("open_loop", "reconstruction", "calibration", "held_out"))
 
 
-def test_looking_again_sees_the_same(run: api.Run, tmp_path: Path) -> None:
+def test_foresee_from_python_reproduces_the_metrics(run: api.Run, tmp_path: Path) -> None:
     again = api.foresee(str(run.path), out=tmp_path)["metrics"]
     assert again["open_loop/reward/mse"] == run.metrics()[-1]["evaluate/open_loop/reward/mse"]
 
 
-def test_the_command_looks_again(run: api.Run, reverie: Command) -> None:
+def test_foresee_command_is_deterministic(run: api.Run, reverie: Command) -> None:
     words = ("foresee", run.name, "--runs-dir", str(run.path.parent), "--steps", "2", "--dreams", "3")
     done = reverie(*words, "--out", "there", "--json")
     assert done.code == 0, done.err
-    told = json.loads(done.out)
-    assert len(told["open_loop"]["reward"]["mse"]) == 2
+    foresight = json.loads(done.out)
+    assert len(foresight["open_loop"]["reward"]["mse"]) == 2
     assert Path("there/foresight.json").is_file()
     again = reverie(*words, "--out", "there", "--json")
-    assert json.loads(again.out) == told
+    assert json.loads(again.out) == foresight
     other = reverie(*words, "--out", "there", "--json", "--seed", "5")
-    assert json.loads(other.out)["metrics"] != told["metrics"]
+    assert json.loads(other.out)["metrics"] != foresight["metrics"]
     shown = reverie(*words, "--out", "there")
     assert "repeat last" in shown.out
 
 
-def test_runs_without_a_world_model_are_told_so(trained: api.Run, reverie: Command) -> None:
+def test_run_without_a_world_model_is_refused(trained: api.Run, reverie: Command) -> None:
     done = reverie("foresee", trained.name, "--runs-dir", str(trained.path.parent))
     assert done.code != 0
     assert "no world model" in done.err

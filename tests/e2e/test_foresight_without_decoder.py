@@ -1,4 +1,4 @@
-"""A world model without a decoder is shown through what it has, from evaluation to the report."""
+"""Foresight of a world model without a decoder, from evaluation to the report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> api.Run:
     return api.train(*WORDS, seed=1, runs_dir=tmp_path_factory.mktemp("runs"))
 
 
-def test_evaluations_compare_all_that_it_has(run: api.Run) -> None:
+def test_evaluations_compare_every_available_prediction(run: api.Run) -> None:
     line = next(line for line in run.metrics() if "evaluate/open_loop/reward/mse" in line)
     squares = [0.5**2, 1.0**2, 1.5**2]  # of a drift of 0.5 per step
     assert min(squares) < line["evaluate/open_loop/latent/step/mse"] < max(squares)

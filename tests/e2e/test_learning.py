@@ -1,4 +1,4 @@
-"""Agents learn: the tuned presets reach what they promise, with one seed and a part of their budget."""
+"""PPO with tuned presets reaches the expected scores, with one seed and a part of the budget."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing c
 
 
 def scores_of(run: reverie.Run) -> list[float]:
-    """The means of all evaluations."""
+    """Mean returns of all evaluations."""
     return [line["evaluate/return_mean"] for line in run.metrics() if "evaluate/return_mean" in line]
 
 
-def test_cartpole_is_balanced(tmp_path: Path) -> None:
+def test_ppo_balances_cartpole(tmp_path: Path) -> None:
     words = ("early_stop=solved", "phases.learn.evaluate.every_steps=5000", "env.vector=sync")
     run = reverie.train("CartPole-v1:ppo", *words, seed=1, runs_dir=tmp_path)
     assert run.status["env_steps"] <= 60_000
@@ -24,8 +24,8 @@ def test_cartpole_is_balanced(tmp_path: Path) -> None:
     assert run.status["best_score"] == max(scores_of(run))
 
 
-def test_pictures_are_understood(tmp_path: Path) -> None:
-    """Which way a spot moves shows only in two frames; guessing earns 15.5, the most is 31."""
+def test_ppo_learns_from_images(tmp_path: Path) -> None:
+    """A single frame does not show the motion. Guessing earns 15.5, the maximum is 31."""
     words = (
         "phases.learn.evaluate.every_steps=4000",
         "env.vector=sync",

@@ -1,4 +1,4 @@
-"""Every way of exploring learns every bandit: what it still regrets, against what choosing at random costs."""
+"""Every exploration learns every bandit: its regret is compared with that of random choices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing c
 
 
 class RegretWatch:
-    """Notes the regret after every pull."""
+    """Records the regret after every pull."""
 
     def __init__(self) -> None:
         self.curve: list[float] = []
@@ -26,7 +26,7 @@ class RegretWatch:
         self.curve.append(float(session.collector.now["log/regret"][0]))
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
-        """Nothing is evaluated."""
+        """Does not evaluate."""
 
 
 def regret_curve(spec: str, seed: int, pulls: int, *more: str) -> Array:
@@ -40,12 +40,12 @@ def regret_curve(spec: str, seed: int, pulls: int, *more: str) -> Array:
 
 
 def determination(x: Array, y: Array) -> float:
-    """R2 of a straight line through the points."""
+    """R² of a straight line through the points."""
     return float(np.corrcoef(x, y)[0, 1] ** 2)
 
 
 def test_the_regret_of_ucb_grows_with_the_logarithm() -> None:
-    """As the preset is shipped, for each seed."""
+    """Runs of the shipped preset, one per seed."""
     pulls = 10_000
     times = np.unique(np.geomspace(100, pulls, 50).astype(int))
     for seed in (1, 2):
@@ -58,7 +58,7 @@ def test_the_regret_of_ucb_grows_with_the_logarithm() -> None:
 
 
 def late_regret(spec: str, *more: str) -> float:
-    """Per pull, in the second half of 1,000."""
+    """Regret per pull in the second half of 1,000 pulls."""
     curve = regret_curve(spec, 1, 1000, *more)
     return float(curve[-1] - curve[499]) / 500
 
@@ -70,5 +70,5 @@ def regret_of_chance(env: str) -> float:
 
 @pytest.mark.parametrize("variant", ["epsilon", "ucb", "thompson"])
 @pytest.mark.parametrize("env", ["Bernoulli-v0", "Gaussian-v0", "Contextual-v0", "Drifting-v0"])
-def test_a_bandit_is_learnt(env: str, variant: str) -> None:
+def test_every_exploration_learns_every_bandit(env: str, variant: str) -> None:
     assert late_regret(f"{env}:{variant}") < 0.4 * regret_of_chance(env)

@@ -1,4 +1,4 @@
-"""Dreamer learns, in short: a part of CartPole from vectors, and where a block is from pictures."""
+"""Dreamer learns in short runs: CartPole from vectors, and the position of a block from images."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def scores_of(run: api.Run) -> list[float]:
     return [line["evaluate/return_mean"] for line in run.metrics() if "evaluate/return_mean" in line]
 
 
-def test_a_pole_is_kept_up_longer(tmp_path: Path) -> None:
-    """Chance keeps it up for about 20 steps."""
+def test_dreamer_improves_on_cartpole(tmp_path: Path) -> None:
+    """Random actions balance the pole for about 20 steps."""
     words = ("algorithm.imagine_steps=10", "algorithm.learning_rate=2e-3",
              "phases.learn.evaluate={episodes: 5, every_steps: 600}",
              "early_stop=solved", "env.spec.solved_at=50")  # fmt: skip
@@ -31,8 +31,8 @@ def test_a_pole_is_kept_up_longer(tmp_path: Path) -> None:
     assert max(scores) >= 50
 
 
-def test_pictures_are_understood(tmp_path: Path) -> None:
-    """A block is brought to the middle of the picture; chance earns 6.6, the best 13. The model learns to paint it."""
+def test_dreamer_learns_from_images(tmp_path: Path) -> None:
+    """Random actions earn 6.6, the best ones 13. The model also learns to decode the block."""
     words = (
         "env.max_episode_steps=16", "env.num_envs=4", "**.depth=4", "**.multipliers=[2,2]", "algorithm.horizon=8",
         "algorithm.model.rssm.stoch=8", "algorithm.imagine_steps=6", "algorithm.learning_rate=2e-3",

@@ -1,6 +1,6 @@
-"""DQN, SAC, REINFORCE and tables learn: short forms of the tuned presets, with one seed each.
+"""DQN, SAC, REINFORCE and Q-learning learn: shortened tuned presets, with one seed each.
 
-What is asked for lies well above what chance or a standstill earns and well below what other seeds reach.
+The thresholds are well above the returns of random or constant actions and well below those of other seeds.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ def best_score(run: reverie.Run) -> float:
     return max(line["evaluate/return_mean"] for line in run.metrics() if "evaluate/return_mean" in line)
 
 
-def test_dqn_balances(tmp_path: Path) -> None:
+def test_dqn_balances_cartpole(tmp_path: Path) -> None:
     words = ("env.spec.solved_at=100", "phases.learn.evaluate.every_steps=1000", "algorithm.network.units=[64,64]")
     words += ("algorithm.epsilon={start: 1.0, end: 0.04, from: 0, to: 4000}", "phases.learn.duration_steps=15000")
     run = reverie.train("CartPole-v1:dqn", *QUICK, *words, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= 100  # pushing at random lasts for 22 steps
 
 
-def test_reinforce_balances(tmp_path: Path) -> None:
+def test_reinforce_balances_cartpole(tmp_path: Path) -> None:
     words = ("env.spec.solved_at=195", "phases.learn.evaluate.every_steps=5000", "phases.learn.duration_steps=60000")
     run = reverie.train("CartPole-v1:reinforce", *QUICK, *words, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= 195
 
 
-def test_sac_swings_up(tmp_path: Path) -> None:
+def test_sac_swings_up_the_pendulum(tmp_path: Path) -> None:
     words = ("env.spec.solved_at=-400", "phases.learn.evaluate={episodes: 5, every_steps: 500}")
     words += ("algorithm.units=[64,64]", "algorithm.batch_size=64", "phases.learn.duration_steps=6000")
     run = reverie.train("Pendulum-v1:sac", *QUICK, *words, seed=1, runs_dir=tmp_path)
     assert best_score(run) >= -400  # an untrained policy earns about -1200
 
 
-def test_sac_balances_with_choices(tmp_path: Path) -> None:
+def test_discrete_sac_balances_cartpole(tmp_path: Path) -> None:
     words = ("evaluate.final_episodes=0", "phases.learn.evaluate={episodes: 5, every_steps: 1000}")
     words += ("algorithm.units=[64,64]", "algorithm.batch_size=64", "algorithm.learning_rate=1e-3", "env.vector=sync")
     run = reverie.train("CartPole-v1:sac", *words, steps=4000, seed=1, runs_dir=tmp_path)
@@ -49,7 +49,7 @@ def test_sac_balances_with_choices(tmp_path: Path) -> None:
     assert 0 < max(temperatures) < 4, "from 1 it keeps growing where nearly all of the entropy is asked for"
 
 
-def test_a_table_crosses_the_lake(tmp_path: Path) -> None:
+def test_qlearning_solves_frozen_lake(tmp_path: Path) -> None:
     words = ("env.spec.solved_at=0.6", "phases.learn.evaluate.every_steps=10000", "phases.learn.duration_steps=60000")
     words += ("algorithm.learning_rate={start: 0.2, end: 0.002, from: 0, to: 60000}",)
     run = reverie.train("FrozenLake-v1:qlearning", *QUICK, *words, seed=1, runs_dir=tmp_path)

@@ -1,4 +1,4 @@
-"""A run on a real terminal: the table is drawn, the terminal comes back, run.log holds the plain lines."""
+"""A run on a real terminal: draws the table, restores the terminal, writes plain lines to run.log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
 
 def train_on_terminal(folder: Path, *words: str) -> tuple[int, str]:
-    """Exit code and everything that a terminal of 80 columns and 24 lines is sent."""
+    """Exit code and all output to a terminal of 80 columns and 24 lines."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
@@ -54,7 +54,7 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
     assert next(tmp_path.glob("runs/*/metrics.jsonl")).read_bytes() == (quiet.path / "metrics.jsonl").read_bytes()
 
 
-def test_an_error_comes_out_whole_below_the_table(tmp_path: Path) -> None:
+def test_error_is_printed_in_full_below_the_table(tmp_path: Path) -> None:
     code, sent = train_on_terminal(tmp_path, "algorithm.learning_rate=1e30", "algorithm.max_grad_norm=null")
     assert code == 1
     below = sent[sent.rindex(SHOW) :]

@@ -1,4 +1,4 @@
-"""Actions of several kinds at once, from the env to the agent that plays."""
+"""Mixed actions, from the env to the loaded agent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from reverie import api
 from reverie.core.errors import ConfigError
 
 
-def test_actions_of_several_kinds_are_learnt_from_the_env_on(tmp_path: Path) -> None:
-    """A Dict of choices and numbers: collected, stored, replayed, learnt, evaluated; others say what they lack."""
+def test_mixed_actions_work_from_env_to_policy(tmp_path: Path) -> None:
+    """A Dict of discrete and continuous actions works in the whole loop. Unsupported algorithms are refused."""
     words = (
         "log.report=false",
         "env.kwargs.action=mixed",

@@ -1,4 +1,4 @@
-"""The notebooks run from the first cell to the last. Their cells are plain Python, so no Jupyter is needed for that."""
+"""The notebooks run from the first cell to the last. Their cells are plain Python, so no Jupyter is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning from stored data alone, by the commands that the documentation names."""
+"""Learning from stored data only, with the commands in the documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.resume.pieces import CHECKING, assert_equal_runs, stopping_after, tra
 
 
 class HalfAware:
-    """Balances the pole by its lean and fall, but does most things by chance."""
+    """Balances the pole from its angle and speed, with mostly random actions."""
 
     def initial_carry(self, num_envs: int) -> Carry:
         return {}
@@ -36,7 +36,7 @@ class HalfAware:
 
 
 class JudgingAlgorithm(CheckingAlgorithm):
-    """Checks what comes out of stored data, and looks at what is held out; there are no extras of its own in them."""
+    """Checks batches of stored data, and reads the held-out data. Stored data have none of its extras."""
 
     def update_windows(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         return self._report("update_windows", batch, check_sequence(as_numpy(batch)))
@@ -125,19 +125,19 @@ def test_export_of_a_run_and_back(tmp_path: Path) -> None:
         (["phases.learn.hooks=[{collect: {rows: 8}}, {update: {}}, {validate: {episodes: 1}}]"], "takes batches"),
     ],
 )
-def test_what_cannot_work_is_refused_before_a_run_is_made(words: list[str], complaint: str) -> None:
+def test_invalid_offline_config_is_refused_before_a_run_is_created(words: list[str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         api.make_config("CartPole-v1:dqn", words)
 
 
-def test_too_few_episodes_to_hold_one_out_are_told_before_a_run_is_made(tmp_path: Path) -> None:
+def test_too_few_episodes_to_hold_out_are_refused_before_a_run_is_created(tmp_path: Path) -> None:
     source = api.record_data("CartPole-v1", tmp_path / "data", 4, random=True)
     words = ["offline", f"buffers.main.source={source}", "buffers.main.holdout=0.05", "buffers.main.min_rows=1"]
     with pytest.raises(ConfigError, match="0 of 4 episodes are held out"):
         api.make_config("CartPole-v1:dqn", words)
 
 
-def test_a_run_without_replay_is_told_to_record(tmp_path: Path) -> None:
+def test_export_without_replay_advises_to_record(tmp_path: Path) -> None:
     words = ("CartPole-v1:ppo", "env.num_envs=2", "env.vector=sync", "phases.learn.collect.rows=64")
     run = train((*words, "algorithm.epochs=1", "evaluate.final_episodes=1"), tmp_path / "runs", steps=64)
     with pytest.raises(Exception, match="reverie data record"):
@@ -161,14 +161,14 @@ DREAMING = (
 
 @pytest.mark.needs("minari")
 def test_dreamer_learns_the_same_from_minari_as_from_our_own_files(tmp_path: Path) -> None:
-    """By the commands of docs/dreamer.md. Pendulum's actions are twice as big as those that the agent knows."""
+    """Uses the commands of docs/dreamer.md. Pendulum scales the agent's actions by 2."""
     ours, root = tmp_path / "ours", tmp_path / "minari"
     invoke("data", "record", "Pendulum-v1", "--random", "--episodes", "8", "--out", str(ours))
-    told = json.loads(invoke("data", "export", str(ours), "--out", str(root), "--format", "minari", "--json"))
-    assert told["episodes"] == 8
-    assert Path(told["source"]) == root / "pendulum-v1" / "ours-v0"
+    exported = json.loads(invoke("data", "export", str(ours), "--out", str(root), "--format", "minari", "--json"))
+    assert exported["episodes"] == 8
+    assert Path(exported["source"]) == root / "pendulum-v1" / "ours-v0"
     lines = []
-    for name, source in (("ours", ours), ("minari", told["source"])):
+    for name, source in (("ours", ours), ("minari", exported["source"])):
         run = api.train(*DREAMING, f"buffers.main.source={source}", seed=1, runs_dir=tmp_path / name)
         assert run.status["env_steps"] == 0
         lines.append(run.metrics())

@@ -1,4 +1,4 @@
-"""The page about algorithms of one's own: its code, copied as it is, trains."""
+"""The code on the page about your own algorithms trains as it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = ("evaluate.final_episodes=2", "preflight.enabled=false", "env.vector=syn
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Path]:
-    """The page's files where a command is typed."""
+    """Writes the page's files into the folder of the commands."""
     code = [block for language, block in BLOCKS if language == "python"]
     (tmp_path / "my_module.py").write_text("\n".join(code))
     (tmp_path / "actor_critic.yaml").write_text(next(block for language, block in BLOCKS if language == "yaml"))
@@ -27,7 +27,7 @@ def page(tmp_path: Path) -> Iterator[Path]:
     sys.modules.pop("my_module", None)
 
 
-def test_the_example_is_as_short_as_it_says() -> None:
+def test_example_is_as_short_as_documented() -> None:
     example = next(block for language, block in BLOCKS if language == "python")
     assert len([line for line in example.splitlines() if line.strip()]) <= 62
 
@@ -48,7 +48,7 @@ def test_the_example_learns_resumes_and_plays(page: Path, reverie: Command) -> N
     assert len(losses) > 5
 
 
-def test_the_variant_of_ppo_keeps_what_is_tuned(page: Path, reverie: Command) -> None:
+def test_ppo_variant_uses_tuned_values(page: Path, reverie: Command) -> None:
     words = ("phases.learn.collect.rows=32", "algorithm.epochs=1", *SMALL)
     done = reverie("train", "CartPole-v1:ppo", "algorithm.kind=my_module.CautiousPPO", *words, "--steps", "64")
     assert done.code == 0, done.err

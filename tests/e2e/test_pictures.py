@@ -1,4 +1,4 @@
-"""Scalars, histograms, videos and figures of a real run arrive in TensorBoard and W&B, and change nothing of it."""
+"""TensorBoard and W&B receive scalars, histograms, videos and figures, which do not change the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def train(folder: Path, *words: str, quiet: bool = True) -> Path:
 
 
 def read_events(folder: Path) -> dict[str, dict[str, list[Any]]]:
-    """Everything in the event files below a folder, by kind and name."""
+    """All events in the files below a folder, by kind and name."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found: dict[str, dict[str, list[Any]]] = {"scalars": {}, "histograms": {}, "images": {}}
@@ -42,7 +42,7 @@ def read_events(folder: Path) -> dict[str, dict[str, list[Any]]]:
 
 @pytest.mark.needs("tensorboard")
 @pytest.mark.needs("video")
-def test_tensorboard_gets_all_of_it_and_nothing_changes(runs_dir: Path) -> None:
+def test_tensorboard_receives_everything_and_training_is_unchanged(runs_dir: Path) -> None:
     run = train(runs_dir, "log.tensorboard=true", "log.csv=true", "video.enabled=true", quiet=False)
     plain = train(runs_dir, *OFF)
     assert (run / "metrics.jsonl").read_bytes() == (plain / "metrics.jsonl").read_bytes()
@@ -67,7 +67,7 @@ def policy(run: Path) -> bytes:
 
 @pytest.mark.needs("wandb")
 @pytest.mark.needs("video")
-def test_wandb_gets_pictures(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_receives_images(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     run = train(runs_dir, *OFF, "log.wandb.mode=offline", "video.enabled=true")
@@ -75,7 +75,7 @@ def test_wandb_gets_pictures(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(media) == ["best", "curve", "last"]
 
 
-def test_large_weights_are_thinned_out() -> None:
+def test_histograms_of_large_weights_are_subsampled() -> None:
     state = {"a": {"b": np.arange(25_001.0)}, "count": 3, "c": np.zeros(0, np.float32), "n": np.arange(4)}
     (big, small) = logged_media._arrays(state)
     assert big[0] == "a/b"
@@ -85,7 +85,7 @@ def test_large_weights_are_thinned_out() -> None:
     assert len(list(logged_media._arrays(many))) == logged_media.MOST_HISTOGRAMS
 
 
-def test_the_curve_is_a_picture() -> None:
+def test_curve_is_written_as_an_image() -> None:
     points = np.array([[0.0, 1.0, 0.5, 1.5], [10.0, np.inf, 1.0, np.inf]])
     image = draw_curve(points, "title with $signs$", "env steps", goal=2.0)
     assert (image.dtype, image.shape[2]) == (np.uint8, 3)

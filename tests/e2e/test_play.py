@@ -1,4 +1,4 @@
-"""``reverie play`` and ``reverie record``: files, windows, and what is said where there is no screen."""
+"""``reverie play`` and ``reverie record``: files, windows, and errors without a screen."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_play_writes_a_gif_of_a_run(reverie: Command, trained: api.Run, tmp_path
     assert 0 < gif_frames(tmp_path / path) <= sum(1 + (n + 1) // 2 + 25 for n in steps)
 
 
-def test_chance_plays(reverie: Command, tmp_path: Path) -> None:
+def test_random_policy_plays(reverie: Command, tmp_path: Path) -> None:
     done = reverie("play", "--random", "Reverie/Counting-v0", "env.kwargs.length=4", "--gif")
     assert (done.code, done.out) == (0, "returns: 10.0\nReverie-Counting-v0-random.gif\n")
     assert gif_frames(tmp_path / "Reverie-Counting-v0-random.gif") > 1
 
 
-def test_playing_yourself_needs_a_screen(reverie: Command) -> None:
+def test_playing_by_keyboard_needs_a_screen(reverie: Command) -> None:
     done = reverie("play", "CartPole-v1")
     assert done.code == 2
     assert "no screen" in done.err
@@ -65,7 +65,7 @@ def test_playing_yourself_needs_a_screen(reverie: Command) -> None:
         (("play", "--random", "Reverie/Constant-v0", "--gif"), "Reverie/Constant-v0"),
     ],
 )
-def test_near_misses_are_explained(reverie: Command, words: tuple[str, ...], hint: str) -> None:
+def test_wrong_arguments_are_explained(reverie: Command, words: tuple[str, ...], hint: str) -> None:
     done = reverie(*words)
     assert done.code != 0
     assert hint in done.err
@@ -73,7 +73,7 @@ def test_near_misses_are_explained(reverie: Command, words: tuple[str, ...], hin
 
 
 @pytest.mark.needs("video")
-def test_record_goes_into_the_run_folder(reverie: Command, trained: api.Run) -> None:
+def test_record_writes_into_the_run_folder(reverie: Command, trained: api.Run) -> None:
     words = ("record", str(trained.path), "--policy", "final", "--max-frames", "5")
     done = reverie(*words, "--json")
     result = json.loads(done.out)
@@ -83,12 +83,12 @@ def test_record_goes_into_the_run_folder(reverie: Command, trained: api.Run) -> 
     assert take["episode_seed"] == derive_seed(1, "evaluate", 0)
     assert (take["frames"], take["is_cut"]) == (5, True)
     assert len(read_mp4(path)[1]) == 5
-    told = reverie(*words).out.splitlines()
-    assert told[0].startswith("returns: ")
-    assert told[-1] == str(path)
+    lines = reverie(*words).out.splitlines()
+    assert lines[0].startswith("returns: ")
+    assert lines[-1] == str(path)
 
 
-def test_record_plays_what_was_evaluated(trained: api.Run, tmp_path: Path) -> None:
+def test_record_shows_an_evaluated_episode(trained: api.Run, tmp_path: Path) -> None:
     done = package.record(str(trained.path), 3, "final", tmp_path / "a.gif", max_frames=2)
     assert np.mean(done.returns) == trained.status["final_score"]
     assert done.is_cut
@@ -110,7 +110,7 @@ def test_a_checkpoint_can_be_recorded(trained: api.Run, tmp_path: Path) -> None:
 
 
 class FakeWindow:
-    """A window in memory: presses keys, and is closed after a while."""
+    """A fake window that presses keys and closes after some frames."""
 
     opened: list[FakeWindow] = []  # noqa: RUF012
 
@@ -153,8 +153,8 @@ def test_a_run_is_watched_in_a_window(reverie: Command, trained: api.Run, window
     assert len(window[0].frames) > 5
 
 
-def test_a_person_plays(reverie: Command, window: list[FakeWindow]) -> None:
-    """Always to the right: the pole falls in about ten steps."""
+def test_keyboard_controls_the_env(reverie: Command, window: list[FakeWindow]) -> None:
+    """Pushing right all the time, the pole falls in about ten steps."""
     done = reverie("play", "CartPole-v1", "--episodes", "1")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
@@ -164,7 +164,7 @@ def test_a_person_plays(reverie: Command, window: list[FakeWindow]) -> None:
     assert window[0].fps == 15
 
 
-def test_a_game_in_turns_waits_for_its_keys(reverie: Command, window: list[FakeWindow]) -> None:
+def test_turn_based_game_waits_for_keys(reverie: Command, window: list[FakeWindow]) -> None:
     done = reverie("play", "FrozenLake-v1", "env.kwargs.is_slippery=false", "--keys", "right=1")
     assert done.code == 0, done.err
     assert "waits for your keys" in done.out

@@ -1,4 +1,4 @@
-"""Every shipped preset builds a session that collects, where the packages of its env are installed."""
+"""Every shipped preset builds a session that collects, if the packages of its env are installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXTRAS = {"box2d": ".box2d", "mujoco": ".mujoco", "crafter": "envs.crafter", "dm
 
 
 def needs(spec: str) -> Any:
-    """The spec, marked with the extra that its env comes from."""
+    """The spec, marked with the extra that its env needs."""
     entry_point = str(find_spec(spec.rpartition(":")[0]).entry_point)
     extras = [extra for extra, word in EXTRAS.items() if word in entry_point]
     return pytest.param(spec, marks=[pytest.mark.needs(extra) for extra in extras])

@@ -1,4 +1,4 @@
-"""Commands that may take long say what they are doing; those that are asked for JSON say nothing else."""
+"""Slow commands report what they are doing, except with ``--json``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORDS = (
 
 
 class AtOnce:
-    """A timer that does not wait, so that the quickest work is shown as well."""
+    """A timer without delay: even the shortest work is shown."""
 
     def __init__(self, seconds: float, function: Callable[[], None]) -> None:
         self.start = function
@@ -49,18 +49,18 @@ def invoke(*words: object) -> Result:
     return result
 
 
-def test_a_run_tells_that_its_speed_is_tried_and_a_resume_that_it_reads(tmp_path: Path) -> None:
+def test_train_reports_the_probe_and_resume_reports_reading(tmp_path: Path) -> None:
     train = ("train", *WORDS, "--runs-dir", tmp_path)
     assert invoke(*train, "--steps", 100).output.count("trying how fast the run will be ...") == 1
     resume = ("resume", "@last", "--runs-dir", tmp_path)
-    told = invoke(*resume, "--steps", 300).output
-    assert "reading the checkpoint ..." in told
-    assert "trying how fast" not in told
+    output = invoke(*resume, "--steps", 300).output
+    assert "reading the checkpoint ..." in output
+    assert "trying how fast" not in output
     assert " ...\n" not in invoke(*resume, "--steps", 400, "--quiet").output
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("report", "RUN"), "writing the report"),
         (("verify", "RUN", "--segments", "first"), "training env steps 0 to [0-9]+ again"),
@@ -71,32 +71,32 @@ def test_a_run_tells_that_its_speed_is_tried_and_a_resume_that_it_reads(tmp_path
         (("envs", "check", "CartPole-v1"), "trying CartPole-v1"),
     ],
 )
-def test_a_command_says_what_it_does_unless_it_is_to_speak_json(
-    run: Path, tmp_path: Path, words: tuple[object, ...], told: str
+def test_command_reports_its_work_unless_json_is_asked_for(
+    run: Path, tmp_path: Path, words: tuple[object, ...], message: str
 ) -> None:
     def fill_in(out: Path) -> list[str]:
         return [str(word).replace("RUN", str(run)).replace("OUT", str(out)) for word in words]
 
-    spoken = invoke(*fill_in(tmp_path / "spoken"))
-    assert len(re.findall(rf"^{told.replace('RUN', run.name)} \.\.\.$", spoken.stderr, re.MULTILINE)) == 1
-    assert " ...\n" not in spoken.stdout
+    shown = invoke(*fill_in(tmp_path / "shown"))
+    assert len(re.findall(rf"^{message.replace('RUN', run.name)} \.\.\.$", shown.stderr, re.MULTILINE)) == 1
+    assert " ...\n" not in shown.stdout
     silent = invoke(*fill_in(tmp_path / "silent"), "--json")
     assert silent.stderr == ""
     json.loads(silent.stdout)
 
 
-def test_stored_data_are_read_with_a_line(tmp_path: Path) -> None:
+def test_reading_stored_data_is_reported(tmp_path: Path) -> None:
     source = api.record_data("CartPole-v1", tmp_path / "data", 2, random=True)
-    told = invoke(
+    output = invoke(
         "train", "CartPole-v1:dqn", "offline", f"buffers.main.source={source}", "phases.offline.duration_updates=2",
         "phases.offline.hooks=[{update: {updates: 1}}]", "evaluate.final_episodes=0", "buffers.main.min_rows=1",
         "--runs-dir", tmp_path / "runs",
     ).output  # fmt: skip
-    assert f"reading {source} ..." in " ".join(told.split())
+    assert f"reading {source} ..." in " ".join(output.split())
 
 
-class Listener:
-    """Keeps the tasks that it is told."""
+class Recorder:
+    """Keeps all tasks that begin."""
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []
@@ -107,12 +107,12 @@ class Listener:
     def end(self, task: Task) -> None: ...
 
 
-def test_bars_get_full(run: Path, tmp_path: Path) -> None:
-    place = Listener()
-    with shown_in(place):
+def test_progress_bars_reach_their_total(run: Path, tmp_path: Path) -> None:
+    recorder = Recorder()
+    with shown_in(recorder):
         source = api.record_data("CartPole-v1", tmp_path / "data", 3, random=True, quiet=False)
         api.export_data(str(source), tmp_path / "copy", quiet=False)
         api.verify(str(run), "all", quiet=False)
-    assert [task.total for task in place.tasks][:2] == [3, 3]
-    assert len(place.tasks) == 4  # the run has two checkpoints
-    assert [task.fraction for task in place.tasks] == [1.0] * 4
+    assert [task.total for task in recorder.tasks][:2] == [3, 3]
+    assert len(recorder.tasks) == 4  # the run has two checkpoints
+    assert [task.fraction for task in recorder.tasks] == [1.0] * 4

@@ -1,4 +1,4 @@
-"""Everything that the README tells people to type works, with smaller budgets and in the README's order."""
+"""All commands in the README work, in its order and with smaller budgets."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SMALLER = ("phases.learn.collect.rows=128", "algorithm.epochs=1", "evaluate.fina
 
 
 def cut(command: list[str]) -> list[str]:
-    """The command with a budget that a test can wait for."""
+    """The command with a budget small enough for a test."""
     name = next((name for name in BUDGETS if command[: len(name.split())] == name.split()), None)
     if name is None:
         return command
     option, amount = BUDGETS[name]
     if option in command:
-        place = command.index(option)
-        command = [*command[:place], *command[place + 2 :]]
+        index = command.index(option)
+        command = [*command[:index], *command[index + 2 :]]
     smaller = SMALLER if name == "train" and ":ppo" in command[1] else ()
     return [*command, *smaller, option, amount]
 
 
-def test_budgets_are_cut() -> None:
+def test_budgets_are_shortened() -> None:
     assert cut(["eval", "@last", "--episodes", "100"]) == ["eval", "@last", "--episodes", "3"]
     assert cut(["train", "X:ppo", "--steps", "9", "a=1"]) == ["train", "X:ppo", "a=1", *SMALLER, "--steps", "300"]
     assert cut(["config", "show", "X:ppo"]) == ["config", "show", "X:ppo"]

@@ -1,4 +1,4 @@
-"""Reports as people meet them: at the end of a run, by a command, and in a browser."""
+"""Reports at the end of a run, from the command, and in a browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN_CHARTS = (
 
 
 @pytest.mark.usefixtures("real_reports")
-def test_a_run_ends_with_its_report(reverie: Command, tmp_path: Path) -> None:
+def test_run_writes_its_report_at_the_end(reverie: Command, tmp_path: Path) -> None:
     done = reverie("train", *SMALL, "algorithm.gamma=0.9", "--steps", "600", "--seed", "3")
     run = tmp_path / "runs" / "CartPole-v1-ppo-s3-1"
     assert f"Report: {run.relative_to(tmp_path)}/report.html" in done.err
@@ -57,7 +57,7 @@ def test_a_failed_run_has_a_report_too(tmp_path: Path, monkeypatch: pytest.Monke
     assert '<span class="state failed">' in next(tmp_path.glob("*/report.html")).read_text()
 
 
-def test_a_run_can_do_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_can_be_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
     monkeypatch.setattr(reports, "report_finished", asked.append)
     api.train(*SMALL, "log.report=false", steps=64, runs_dir=tmp_path)
@@ -74,7 +74,7 @@ def test_a_report_that_cannot_be_written_only_warns(reverie: Command, monkeypatc
     assert "Warning: the report could not be written: ZeroDivisionError: no luck" in done.err
 
 
-def test_the_command_for_one_run_and_for_several(reverie: Command, tmp_path: Path) -> None:
+def test_report_command_for_one_and_several_runs(reverie: Command, tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / "runs", f"a-s{seed}-1", seed=seed)
     done = reverie("report", "a-s1", "--json")
@@ -85,7 +85,7 @@ def test_the_command_for_one_run_and_for_several(reverie: Command, tmp_path: Pat
     assert (tmp_path / "pages" / "x.md").exists()
 
 
-def test_the_command_says_what_is_wrong(reverie: Command, tmp_path: Path) -> None:
+def test_report_command_explains_errors(reverie: Command, tmp_path: Path) -> None:
     run = str(write_run(tmp_path))
     (tmp_path / "file").write_text("")
     for words, code, expected in (
@@ -98,7 +98,7 @@ def test_the_command_says_what_is_wrong(reverie: Command, tmp_path: Path) -> Non
         assert expected in wrong.err
 
 
-def test_a_report_is_made_without_torch(tmp_path: Path) -> None:
+def test_report_does_not_import_torch(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     code = "import sys; from reverie import report; report(sys.argv[1]); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True)
@@ -134,7 +134,7 @@ def test_a_hundred_megabytes_of_metrics_are_thinned_and_no_evaluation_is_lost(tm
 
 
 def check_page(browser: Browser, page: Path, charts: int) -> None:
-    """Everything is shown, nothing is wider than the window, nothing complains and nothing is fetched."""
+    """Everything is shown, nothing is wider than the window, and there are no errors or network requests."""
     browser.visit(page)
     assert browser.run(SHOWN_CHARTS) == charts
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
@@ -155,7 +155,7 @@ def pages(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.needs("browser")
-def test_pages_on_a_phone(pages: list[Path]) -> None:
+def test_pages_fit_a_phone(pages: list[Path]) -> None:
     with open_browser(360, 740, is_phone=True) as browser:
         for page, charts in zip(pages, (2 + 3 + 1, 2), strict=True):
             check_page(browser, page, charts)
@@ -165,7 +165,7 @@ def test_pages_on_a_phone(pages: list[Path]) -> None:
 
 
 @pytest.mark.needs("browser")
-def test_pages_on_a_screen(pages: list[Path]) -> None:
+def test_pages_fit_a_screen(pages: list[Path]) -> None:
     with open_browser(1200) as browser:
         check_page(browser, pages[1], 2)
         check_page(browser, pages[0], 2 + 3 + 1)
@@ -177,8 +177,8 @@ def test_pages_on_a_screen(pages: list[Path]) -> None:
 
 
 @pytest.mark.needs("browser")
-def test_the_browser_notices_what_it_should(tmp_path: Path) -> None:
-    """The checks above can fail: a page that does all that ours must not."""
+def test_browser_checks_can_fail(tmp_path: Path) -> None:
+    """The checks above can fail: this page breaks all of them."""
     page = tmp_path / "bad.html"
     page.write_text("<div style='width:3000px'>x</div><img src='http://127.0.0.1:9/x.png'><script>nothing()</script>")
     with open_browser(360, is_phone=True) as browser:

@@ -1,4 +1,4 @@
-"""The videos of a run: what is kept, that nothing else changes by them, and that nothing stops by them."""
+"""Videos of a run: which are kept, and that recording changes nothing and its errors stop nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.videos import read_mp4
 pytestmark = pytest.mark.needs("video")
 COUNTING = ("Reverie/Counting-v0:ppo", *TINY, "env.kwargs={length: 12, action: continuous}")
 COUNTING += ("phases.learn.evaluate={episodes: 1, every_steps: 32}", "checkpoint.every_steps=32")
-FILMED = (*COUNTING, "video.enabled=true")
+RECORDED = (*COUNTING, "video.enabled=true")
 
 
 def train(folder: Path, *words: str, steps: int = 128) -> Path:
@@ -48,63 +48,63 @@ def worsening(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _get_worse(patch: pytest.MonkeyPatch) -> None:
-    judge = PolicyShelf.end_evaluation
+    end_evaluation = PolicyShelf.end_evaluation
 
-    def judge_worse(self: PolicyShelf, session: Session, summary: dict[str, float]) -> None:
-        judge(self, session, {**summary, "return_mean": -float(session.counters.env_steps)})
+    def end_worse_evaluation(self: PolicyShelf, session: Session, summary: dict[str, float]) -> None:
+        end_evaluation(self, session, {**summary, "return_mean": -float(session.counters.env_steps)})
 
-    patch.setattr(PolicyShelf, "end_evaluation", judge_worse)
+    patch.setattr(PolicyShelf, "end_evaluation", end_worse_evaluation)
 
 
 @pytest.fixture(scope="module")
-def filmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         _get_worse(patch)
-        return train(tmp_path_factory.mktemp("filmed"), *FILMED, "video.every_evaluations=1")
+        return train(tmp_path_factory.mktemp("recorded"), *RECORDED, "video.every_evaluations=1")
 
 
-def test_best_and_last_are_kept_and_described(filmed: Path) -> None:
-    status = json.loads((filmed / "status.json").read_text())
-    assert sorted(path.name for path in (filmed / "videos").iterdir()) == [
+def test_best_and_last_are_kept_and_described(recorded: Path) -> None:
+    status = json.loads((recorded / "status.json").read_text())
+    assert sorted(path.name for path in (recorded / "videos").iterdir()) == [
         "best.json", "best.mp4", "last.json", "last.mp4",
     ]  # fmt: skip
-    best, last = about(filmed, "best"), about(filmed, "last")
+    best, last = about(recorded, "best"), about(recorded, "last")
     assert (best["policy"], best["score"]) == (status["best_policy"], status["best_score"])
     assert best["policy"] == f"best-{best['env_steps']}"
     assert (last["policy"], last["env_steps"]) == ("final", status["env_steps"])
     assert best["env_steps"] < last["env_steps"], "the test needs a best policy that is not the last"
-    for told in (best, last):
-        assert told["episode_seed"] == derive_seed(1, "evaluate", 0)
-        assert (told["length"], told["frames"], told["is_cut"]) == (12, 13, False)
-    assert "Videos (best" in (filmed / "run.log").read_text()
+    for description in (best, last):
+        assert description["episode_seed"] == derive_seed(1, "evaluate", 0)
+        assert (description["length"], description["frames"], description["is_cut"]) == (12, 13, False)
+    assert "Videos (best" in (recorded / "run.log").read_text()
 
 
-def test_a_video_shows_the_episode_that_it_tells_of(filmed: Path) -> None:
+def test_video_shows_the_described_episode(recorded: Path) -> None:
     for name in ("best", "last"):
-        _, frames = read_mp4(filmed / "videos" / f"{name}.mp4")
+        _, frames = read_mp4(recorded / "videos" / f"{name}.mp4")
         assert len(frames) == 13 + 10
-        env = api.load(str(filmed)).make_env("rgb_array")
-        env.reset(seed=about(filmed, name)["episode_seed"])
+        env = api.load(str(recorded)).make_env("rgb_array")
+        env.reset(seed=about(recorded, name)["episode_seed"])
         difference = np.abs(frames[0][4:512:8, 4:512:8].astype(int) - env.render())
         env.close()
         assert difference.mean() < 2
 
 
-def test_the_return_is_what_the_policy_gets(filmed: Path) -> None:
+def test_return_is_that_of_the_policy(recorded: Path) -> None:
     for name, which in (("best", "best"), ("last", "final")):
-        agent = api.load(str(filmed), which=which)  # type: ignore[arg-type]
+        agent = api.load(str(recorded), which=which)  # type: ignore[arg-type]
         env = agent.make_env()
-        seen, _ = env.reset(seed=derive_seed(1, "evaluate", 0))
+        observation, _ = env.reset(seed=derive_seed(1, "evaluate", 0))
         total, is_over = 0.0, False
         while not is_over:
-            seen, reward, terminated, truncated, _ = env.step(agent.act(seen))
+            observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
             total, is_over = total + reward, terminated or truncated
         env.close()
-        assert total == about(filmed, name)["return"]
+        assert total == about(recorded, name)["return"]
 
 
 @pytest.mark.parametrize("sample", ["false", "true"])
-def test_not_a_bit_changes_by_filming(tmp_path: Path, sample: str) -> None:
+def test_recording_does_not_change_training(tmp_path: Path, sample: str) -> None:
     words = (*COUNTING, f"evaluate.sample={sample}")
     without = train(tmp_path / "without", *words, "video.enabled=false")
     with_videos = train(tmp_path / "with", *words, "video.enabled=true", "video.every_evaluations=1")
@@ -115,8 +115,8 @@ def test_not_a_bit_changes_by_filming(tmp_path: Path, sample: str) -> None:
     assert {"metrics.jsonl", "policies/final/policy.safetensors"} <= set(found)
 
 
-def test_an_algorithm_that_counts_while_it_acts_stays_the_same(tmp_path: Path) -> None:
-    """The checking agent keeps count of the actions that it draws."""
+def test_recording_does_not_change_an_algorithm_with_state_in_act(tmp_path: Path) -> None:
+    """The checking agent counts the actions it samples."""
     words = (*CHECKING, "evaluate.sample=true")
     without = train(tmp_path / "without", *words, "video.enabled=false")
     with_videos = train(tmp_path / "with", *words, "video.enabled=true", "video.every_evaluations=1")
@@ -126,38 +126,36 @@ def test_an_algorithm_that_counts_while_it_acts_stays_the_same(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("worsening")
-def test_by_default_only_the_end_of_a_short_run_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    films = count_films(monkeypatch)
-    run = train(tmp_path, *FILMED)
-    assert films == [("last", about(run, "last")["env_steps"]), ("best", about(run, "best")["env_steps"])]
+def test_short_run_is_recorded_only_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recordings = count_recordings(monkeypatch)
+    run = train(tmp_path, *RECORDED)
+    assert recordings == [("last", about(run, "last")["env_steps"]), ("best", about(run, "best")["env_steps"])]
     assert len(run.joinpath("metrics.jsonl").read_text().split("evaluate/return_mean")) > 4
 
 
-def test_the_best_policy_is_not_filmed_again_where_it_is_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    films = count_films(monkeypatch)
-    run = train(tmp_path, *FILMED, "phases.learn.evaluate.every_steps=1000")
-    assert [name for name, _ in films] == ["last"]
+def test_best_policy_is_not_recorded_twice_if_it_is_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recordings = count_recordings(monkeypatch)
+    run = train(tmp_path, *RECORDED, "phases.learn.evaluate.every_steps=1000")
+    assert [name for name, _ in recordings] == ["last"]
     assert (run / "videos/best.mp4").read_bytes() == (run / "videos/last.mp4").read_bytes()
     assert about(run, "best")["policy"] == f"best-{about(run, 'last')['env_steps']}"
 
 
-def count_films(patch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    films: list[tuple[str, int]] = []
+def count_recordings(patch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    recordings: list[tuple[str, int]] = []
     original = videos.Videos._record
 
-    def note(self: videos.Videos, name: str, policy: Any, clock: Any, about: dict[str, Any]) -> None:
-        films.append((name, clock.env_steps))
+    def record(self: videos.Videos, name: str, policy: Any, clock: Any, about: dict[str, Any]) -> None:
+        recordings.append((name, clock.env_steps))
         original(self, name, policy, clock, about)
 
-    patch.setattr(videos.Videos, "_record", note)
-    return films
+    patch.setattr(videos.Videos, "_record", record)
+    return recordings
 
 
 @pytest.mark.usefixtures("worsening")
-def test_a_resume_forgets_what_it_makes_anew(filmed: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(filmed, tmp_path / filmed.name))
+def test_resume_from_an_earlier_checkpoint_recreates_the_videos(recorded: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(recorded, tmp_path / recorded.name))
     before = {name: about(run, name) for name in ("best", "last")}
     earlier = CheckpointFolder(run).all()[-2].counters["env_steps"]
     assert earlier < before["last"]["env_steps"]
@@ -166,7 +164,7 @@ def test_a_resume_forgets_what_it_makes_anew(filmed: Path, tmp_path: Path) -> No
 
 
 class Full:
-    """Stands for an encoder on a full disk."""
+    """An encoder on a full disk."""
 
     def __init__(self, *_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -201,20 +199,20 @@ def remove_package(patch: pytest.MonkeyPatch) -> None:
         (remove_package, "which is not installed"),
     ],
 )
-def test_trouble_is_told_once_and_training_goes_on(
-    spoil: Callable[[pytest.MonkeyPatch], None], reason: str, filmed: Path, tmp_path: Path,
+def test_video_error_is_reported_once_and_training_continues(
+    spoil: Callable[[pytest.MonkeyPatch], None], reason: str, recorded: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     spoil(monkeypatch)
-    run = train(tmp_path, *FILMED, "video.every_evaluations=1")
+    run = train(tmp_path, *RECORDED, "video.every_evaluations=1")
     log = (run / "run.log").read_text()
     assert log.count("No videos from now on") == 1
     assert reason in log
-    assert contents(run) == contents(filmed)
+    assert contents(run) == contents(recorded)
     assert [path.name for path in run.glob("videos/*.json")] == []
 
 
-def test_an_env_that_cannot_draw(tmp_path: Path) -> None:
+def test_env_that_cannot_render_is_reported_once(tmp_path: Path) -> None:
     name = f"{BrokenDrawing.__module__}.{BrokenDrawing.__qualname__}"
     run = train(tmp_path, f"{name}:ppo", "env.max_episode_steps=5", *TINY, "video.enabled=true", steps=64)
     log = (run / "run.log").read_text()
@@ -227,7 +225,7 @@ def test_an_env_that_cannot_draw(tmp_path: Path) -> None:
     ("env", "is_installed", "expected"),
     [("Reverie/Motion-v0", True, True), ("Reverie/Motion-v0", False, False), ("Reverie/Constant-v0", True, False)],
 )
-def test_auto_is_decided_once_and_written_down(
+def test_auto_is_resolved_at_creation(
     env: str, is_installed: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reverie.config.decide.can_record", lambda can_render: is_installed and can_render)

@@ -1,4 +1,4 @@
-"""The package as others get it: built, installed where the repository is not, and trained from there."""
+"""The wheel: built, installed in an environment without the repository, and used for training there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALLER = ("phases.learn.collect.rows=128", "algorithm.epochs=1", "evaluate.fina
 SMALLER += ("video.enabled=false", "log.report=false")
 PACKAGES = "import sysconfig; print(sysconfig.get_path('purelib'))"
 HERE = ("PYTHONPATH", "PYTHONHOME", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
-"""What would lead the other interpreter back to this one."""
+"""Environment variables that would lead the other interpreter back to this one."""
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -32,8 +32,8 @@ def run(*command: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that nothing is left in the repository, and with the setuptools that is there: a build
-    environment of its own would have to download it."""
+    """Built from a copy, to leave no files in the repository, and with the installed setuptools: an isolated build
+    would have to download it."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
@@ -44,16 +44,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_every_file_that_is_not_code(wheel: Path) -> None:
-    held = set(zipfile.ZipFile(wheel).namelist())
+def test_wheel_contains_every_data_file(wheel: Path) -> None:
+    contents = set(zipfile.ZipFile(wheel).namelist())
     data = {path for path in (ROOT / "reverie").rglob("*") if path.suffix not in ("", ".py", ".pyc")}
     assert {PACKAGE_PRESETS / "env" / "CartPole-v1.yaml", ROOT / "reverie/report/style.css"} <= data
-    assert {str(path.relative_to(ROOT)) for path in data} - held == set()
-    assert {name for name in held if name.startswith("tests/")} == set()
+    assert {str(path.relative_to(ROOT)) for path in data} - contents == set()
+    assert {name for name in contents if name.startswith("tests/")} == set()
 
 
 def test_an_empty_environment_trains_with_the_wheel(wheel: Path, tmp_path: Path) -> None:
-    """It borrows only the dependencies of this environment: a .pth file adds a folder, but not what its own add."""
+    """It uses only the dependencies of this environment: a .pth file adds a folder, but does not run its .pth files."""
     venv.create(tmp_path / "venv", symlinks=True, with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)

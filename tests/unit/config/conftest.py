@@ -57,7 +57,7 @@ phases:
 
 @pytest.fixture(autouse=True)
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder with presets of its own; returns that folder."""
+    """Change to a folder with its own presets, and return it."""
     for name, text in FILES.items():
         path = tmp_path / "presets" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def toy_tree() -> Callable[..., Tree]:
-    """Composes Toy-v0:toy with the words given."""
+    """Composes Toy-v0:toy with the given overrides."""
 
     def make(*words: str) -> Tree:
         tree = compose("Toy-v0:toy", words).tree

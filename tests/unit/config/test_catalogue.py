@@ -16,7 +16,7 @@ def _own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "envs")  # broken_envs
 
 
-def test_presets_come_first_and_once_with_what_they_mean() -> None:
+def test_presets_are_listed_first_and_once_with_a_summary() -> None:
     entries = list_envs()
     names = [entry.name for entry in entries]
     assert len(names) == len(set(names))
@@ -31,7 +31,7 @@ def test_every_registered_id_is_listed() -> None:
     assert {"FrozenLake-v1", "Reverie/Counting-v0"} <= {entry.name for entry in list_envs()}
 
 
-def test_the_filter_looks_at_names_and_summaries() -> None:
+def test_filter_matches_names_and_summaries() -> None:
     assert {entry.name for entry in list_envs("cartpole")} >= {"CartPole-v1", "CartPole-v0"}
     assert "CartPole-v1" in {entry.name for entry in list_envs("POLE UPRIGHT")}
     assert list_envs("nothing is called like this") == []
@@ -45,7 +45,7 @@ def test_presets_ids_and_overrides_give_configs() -> None:
         find_env_config("FrozenLake-v1", ["env.wrapers=[one_hot]"])
 
 
-def test_the_list_reads_well_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     shown = CliRunner().invoke(app, ["list"])
     assert shown.exit_code == 0
@@ -60,7 +60,7 @@ def test_the_list_as_json() -> None:
     assert "CartPole-v1" in [entry["name"] for entry in json.loads(shown.stdout)]
 
 
-def test_a_check_that_finds_errors_ends_with_code_1() -> None:
+def test_check_with_errors_exits_with_code_1() -> None:
     sound = CliRunner().invoke(app, ["check", "broken_envs.Sound", "env.max_episode_steps=20"])
     assert (sound.exit_code, "no problems found" in sound.stdout) == (0, True)
     broken = CliRunner().invoke(app, ["check", "broken_envs.OldStep"])

@@ -1,4 +1,4 @@
-"""Configs whose parts are valid but do not fit together; each problem says how to put it right."""
+"""Configs whose parts are valid but do not fit together. Each problem names a fix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLLECT: dict[str, Any] = {"collect": {"rows": 64}}
 
 
 def phase(*hooks: Any, **values: Any) -> dict[str, Any]:
-    """An online phase of 100 steps, unless told otherwise."""
+    """An online phase, by default of 100 steps."""
     if not any(key.startswith("duration") for key in values):
         values["duration_steps"] = 100
     return {"name": "p", **values, "hooks": list(hooks)}
@@ -38,7 +38,7 @@ def findings(tree: Tree) -> list[str]:
 
 
 @pytest.mark.parametrize("words", [(), ("two",)])
-def test_sound_configs_pass(toy_tree: Make, words: tuple[str, ...]) -> None:
+def test_valid_configs_pass(toy_tree: Make, words: tuple[str, ...]) -> None:
     assert findings(toy_tree(*words)) == []
 
 
@@ -63,7 +63,7 @@ def test_sound_configs_pass(toy_tree: Make, words: tuple[str, ...]) -> None:
         [phase(COLLECT, controller="random"), phase(COLLECT, controller="my_module.MyController")],
     ],
 )
-def test_sound_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
+def test_valid_phases_pass(toy_tree: Make, phases: list[Any]) -> None:
     assert findings({**toy_tree(), "phases": phases}) == []
 
 
@@ -175,9 +175,11 @@ def test_a_problem_names_its_key_and_its_fix(toy_tree: Make, broken: Any, key: s
     assert fix in line
 
 
-def test_an_env_that_nobody_steps_is_not_overridden(toy_tree: Make) -> None:
-    look = phase({"evaluate": {"episodes": 1}}, type="eval_only", duration_cycles=1, overrides={"env.kwargs": {"a": 1}})
-    (line,) = findings({**toy_tree(), "phases": [phase(COLLECT), look]})
+def test_overriding_the_env_of_a_phase_without_collect_is_refused(toy_tree: Make) -> None:
+    evaluation = phase(
+        {"evaluate": {"episodes": 1}}, type="eval_only", duration_cycles=1, overrides={"env.kwargs": {"a": 1}}
+    )
+    (line,) = findings({**toy_tree(), "phases": [phase(COLLECT), evaluation]})
     assert line.startswith("phases.p_2.overrides.env.kwargs: no hook of this phase steps the env")
     assert "for the whole run" in line
 
@@ -196,7 +198,7 @@ DROPPED = {**RANDOM, "keep": ["algorithm", "normaliser", "episodes"]}
         ([{"name": "loop", "repeat": 2, "phases": [LEARN, RANDOM]}], "phases.prefill", "Remove the phase"),
     ],
 )
-def test_what_learns_from_its_own_actions_is_not_given_others(
+def test_on_policy_algorithm_refuses_rows_of_a_controller(
     toy_tree: Make, monkeypatch: pytest.MonkeyPatch, phases: list[Any], key: str, fix: str
 ) -> None:
     assert findings({**toy_tree(), "phases": phases}) == []
@@ -208,7 +210,7 @@ def test_what_learns_from_its_own_actions_is_not_given_others(
 
 
 @pytest.mark.parametrize("phases", [[DROPPED, LEARN], [{**RANDOM, "buffer": "other"}, LEARN], [LEARN, RANDOM]])
-def test_rows_of_a_controller_that_are_not_learnt_from_pass(
+def test_controller_rows_that_no_update_reads_pass(
     toy_tree: Make, monkeypatch: pytest.MonkeyPatch, phases: list[Any]
 ) -> None:
     monkeypatch.setattr(ToyAlgorithm, "traits", replace(ToyAlgorithm.traits, on_policy=True))
@@ -217,7 +219,7 @@ def test_rows_of_a_controller_that_are_not_learnt_from_pass(
 
 
 @pytest.mark.parametrize("variant", ["ppo", "reinforce"])
-def test_on_policy_algorithms_say_so(variant: str) -> None:
+def test_on_policy_algorithms_refuse_random_prefill(variant: str) -> None:
     prefill = "{name: prefill, controller: random, hooks: [{collect: {rows: 64}}], duration_steps: 100}"
     learn = "{name: learn, hooks: [{collect: {rows: 64}}, update], duration_steps: 100}"
     with pytest.raises(ConfigError, match=f"{variant} learns only from actions that it chose itself"):
@@ -231,7 +233,7 @@ def test_on_policy_algorithms_say_so(variant: str) -> None:
         ({"updates": 5, "every_updates": 5}, "every_updates", "updates that only come after it", "every_cycles"),
     ],
 )
-def test_an_offline_update_does_not_wait_for_itself(
+def test_offline_update_cannot_depend_on_env_steps_or_its_own_updates(
     toy_tree: Make, amounts: Any, setting: str, what: str, fix: str
 ) -> None:
     offline = phase({"update": amounts}, type="offline", duration_updates=9)
@@ -244,7 +246,7 @@ def test_an_offline_update_does_not_wait_for_itself(
 @pytest.mark.parametrize(
     ("name", "value"), [("hooks", [COLLECT]), ("duration_steps", 5), ("controller", "random"), ("type", "offline")]
 )
-def test_a_loop_only_repeats(toy_tree: Make, name: str, value: Any) -> None:
+def test_loop_refuses_settings_of_its_own(toy_tree: Make, name: str, value: Any) -> None:
     loop = {"name": "loop", "repeat": 2, "phases": [phase(COLLECT)], name: value}
     (line,) = findings({**toy_tree(), "phases": [loop]})
     assert line.startswith(f"phases.loop.{name}")
@@ -257,7 +259,7 @@ def test_inner_phases_are_checked_under_their_own_keys(toy_tree: Make) -> None:
     assert line.startswith("phases.p_2.collect:")
 
 
-def test_data_of_another_buffer_does_not_count(toy_tree: Make) -> None:
+def test_data_in_another_buffer_do_not_count(toy_tree: Make) -> None:
     tree = toy_tree("buffers.side=toy_buffer")
     tree["phases"] = [phase(COLLECT, buffer="side"), phase("update", buffer="main", duration_updates=3)]
     (line,) = findings(tree)
@@ -266,7 +268,7 @@ def test_data_of_another_buffer_does_not_count(toy_tree: Make) -> None:
     assert findings(tree) == []
 
 
-def test_a_buffer_that_is_not_kept_is_empty_again(toy_tree: Make) -> None:
+def test_buffer_that_is_not_kept_becomes_empty(toy_tree: Make) -> None:
     phases = [phase(COLLECT, keep=["algorithm"]), phase("update", duration_updates=3)]
     (line,) = findings({**toy_tree(), "phases": phases})
     assert line.startswith("phases.p_2.update")
@@ -280,14 +282,14 @@ def test_early_stop_needs_a_goal_and_an_evaluation(toy_tree: Make) -> None:
     assert "no phase evaluates" in line
 
 
-def test_all_findings_come_together_with_their_sources(toy_tree: Make) -> None:
+def test_all_findings_are_listed_with_their_sources(toy_tree: Make) -> None:
     tree = toy_tree("phases.learn.collect.rows=66", "phases.learn.buffer=none")
     with pytest.raises(ConfigError, match="2 problems") as caught:
         check_config(load_config(tree), {"phases.learn.buffer": "command line"})
     assert "phases.learn.buffer (command line): there is no buffer 'none'" in str(caught.value)
 
 
-def test_the_config_of_a_phase_has_its_overrides_and_nothing_else(toy_tree: Make) -> None:
+def test_phase_config_changes_only_its_overrides(toy_tree: Make) -> None:
     config = load_config(toy_tree())
     overrides = {"algorithm.gamma": 0.5, "algorithm.learning_rate": 1e-5, "env.kwargs.speed": 3}
     changed = phase_config(config, Phase(name="p", overrides=overrides))
@@ -300,7 +302,7 @@ def test_the_config_of_a_phase_has_its_overrides_and_nothing_else(toy_tree: Make
 
 
 @pytest.mark.parametrize("sampler", ["prioritised", "{kind: mixture, parts: [{weight: 1, sampler: prioritised}]}"])
-def test_priorities_that_nobody_writes_are_refused(sampler: str) -> None:
+def test_prioritised_sampler_without_priorities_is_refused(sampler: str) -> None:
     with pytest.raises(ConfigError, match="reports no priorities"):
         make_config("CartPole-v1:ppo", ["buffers.main.kind=replay", f"buffers.main.sampler={sampler}"])
     for spec in ("CartPole-v1:dqn", "Pendulum-v1:sac", "CartPole-v1:dreamer"):
@@ -308,12 +310,12 @@ def test_priorities_that_nobody_writes_are_refused(sampler: str) -> None:
 
 
 @pytest.mark.parametrize(("spec", "key"), [("CartPole-v1:ppo", "shared_trunk"), ("CartPole-v1:dqn", "dueling")])
-def test_a_phase_cannot_change_what_is_built_once(spec: str, key: str) -> None:
+def test_phase_cannot_override_what_is_built_once(spec: str, key: str) -> None:
     with pytest.raises(ConfigError, match="built once"):
         make_config(spec, [f"phases.learn.overrides={{algorithm.{key}: true}}"])
 
 
-def test_a_precision_that_nobody_computes_in_is_refused() -> None:
+def test_unsupported_precision_is_refused() -> None:
     words = ["env.vector=sync", "backend.device=cpu", "backend.precision=bfloat16"]
     with pytest.raises(ConfigError, match="ppo computes only in float32") as caught:
         make_config("CartPole-v1:ppo", words)

@@ -47,7 +47,7 @@ def test_show_prints_notes() -> None:
     assert "No tuned values for toy on Other-v0" in run("show", "Other-v0:toy", "env.num_envs=4")
 
 
-def test_show_as_json_has_the_schedules_written_out() -> None:
+def test_show_as_json_writes_schedules_in_full() -> None:
     shown = run_json("show", "Toy-v0:slow")
     assert shown["config"]["algorithm"]["learning_rate"]["to"] == 20_000
     assert shown["sources"]["env.num_envs"] == "./presets/env/Toy-v0.yaml"
@@ -59,7 +59,7 @@ def test_show_checks_that_the_parts_fit() -> None:
         run("show", "Toy-v0:toy", "phases.learn.collect.rows=3")
 
 
-def test_show_a_run_as_it_is(toy: Path) -> None:
+def test_show_prints_the_config_of_a_run(toy: Path) -> None:
     folder = toy / "runs" / "Toy-v0-toy-s3-1"
     folder.mkdir(parents=True)
     config = load_config(resolve_numbers(compose("Toy-v0:toy", ["seed=3"]).tree))
@@ -85,7 +85,7 @@ def test_explain_a_spec_shows_its_values() -> None:
     assert "here 0.9, unless set 0.99" in run("explain", "Toy-v0:toy")
 
 
-def test_explain_everything_fits_the_screen() -> None:
+def test_explain_of_all_keys_fits_the_screen() -> None:
     assert "horizon_steps" in run("explain")
 
 

@@ -16,7 +16,7 @@ from reverie.core import registry
 from reverie.core.errors import ConfigError
 
 
-def test_each_value_remembers_its_layer() -> None:
+def test_each_value_has_its_layer_as_source() -> None:
     composed = compose("Toy-v0:toy", ["tiny", "seed=7"])
     expected = {
         "seed": "command line",
@@ -49,7 +49,7 @@ def test_every_leaf_has_exactly_one_source() -> None:
     assert "algorithm.learning_rate" not in composed.sources
 
 
-def test_defaults_given_by_the_owner_hold_until_the_kind_changes() -> None:
+def test_defaults_set_by_the_owner_apply_until_the_kind_changes() -> None:
     part = compose("Toy-v0:toy", []).tree["algorithm"]["part"]
     assert part == {"kind": "narrow", "units": [16]}
     part = compose("Toy-v0:toy", ["algorithm.part.kind=wide"]).tree["algorithm"]["part"]
@@ -83,7 +83,7 @@ def test_a_spec_without_a_variant_lists_the_variants(spec: str) -> None:
     assert "Toy-v0:plain or Toy-v0:slow or Toy-v0:toy" in caught.value.fix
 
 
-def test_an_unknown_variant_is_answered_with_the_known_ones() -> None:
+def test_unknown_variant_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="has no variant 'tooy'") as caught:
         compose("Toy-v0:tooy", [])
     assert "'toy'" in caught.value.fix
@@ -104,7 +104,7 @@ def test_an_unknown_variant_is_answered_with_the_known_ones() -> None:
         ("phases.prefill.hooks.*.*.rows", ("phases", "0", "hooks", "0", "collect", "rows")),
     ],
 )
-def test_phases_and_hooks_are_called_by_their_names(key: str, value: tuple[str, ...]) -> None:
+def test_phases_and_hooks_are_addressed_by_name(key: str, value: tuple[str, ...]) -> None:
     composed = compose("Toy-v0:toy", ["two", f"{key}=77"])
     assert get(composed.tree, value) == 77
     shown = ".".join(part for part in value if part != "hooks" and not part.isdigit())
@@ -123,14 +123,14 @@ def test_phases_and_hooks_are_called_by_their_names(key: str, value: tuple[str, 
         ("phases.learn.hooks.1.update.updates", "phases.learn.update.updates"),
     ],
 )
-def test_numbers_still_work_and_the_name_is_printed(key: str, name: str) -> None:
+def test_indices_still_work_and_print_the_name(key: str, name: str) -> None:
     by_number, by_name = (compose("Toy-v0:toy", ["two", f"{typed}=77"]) for typed in (key, name))
     assert by_number.tree == by_name.tree
     assert by_number.sources == by_name.sources
     assert f"{key} (command line): phases and hooks have names. Write {name}." in by_number.notes
 
 
-def test_equal_hooks_and_phases_of_loops_are_found() -> None:
+def test_equal_hooks_and_phases_in_loops_are_numbered() -> None:
     hooks = "hooks: [{collect: {rows: 64}}, update, {update_model: {}}, {update: {updates: 2}}], duration_steps: 100"
     loop = f"phases=[{{name: loop, repeat: 2, phases: [{{name: learn, {hooks}}}, {{name: learn, {hooks}}}]}}]"
     words = ["phases.learn.update_2.updates=7", "phases.learn_2.update.updates=8", "phases.loop.repeat=3"]
@@ -144,7 +144,7 @@ def test_equal_hooks_and_phases_of_loops_are_found() -> None:
     assert inner.tree["phases"][0]["phases"][0] == first
 
 
-def test_names_that_do_not_exist_are_answered_with_those_that_do() -> None:
+def test_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"There is no phase 'lern'.*Phases: prefill, learn") as caught:
         compose("Toy-v0:toy", ["two", "phases.lern.duration_steps=1"])
     assert "'learn'" in caught.value.fix
@@ -154,7 +154,7 @@ def test_names_that_do_not_exist_are_answered_with_those_that_do() -> None:
         compose("Toy-v0:toy", ["env.wrappers=[resize]", "env.wrappers.resize.height=3"])
 
 
-def test_a_list_that_is_set_anew_says_what_is_lost() -> None:
+def test_replaced_list_notes_the_lost_changes() -> None:
     (note,) = compose("Toy-v0:toy", ["two"]).notes
     assert note.startswith("phases: preset two replaces the whole list, so the changes of ")
     assert "env/Toy-v0.yaml (toy) are lost." in note
@@ -187,14 +187,14 @@ def test_a_registered_algorithm_needs_no_file() -> None:
     assert compose("Toy-v0:other", []).tree["algorithm"] == {"kind": "other", "gamma": 0.5}
 
 
-def test_a_pattern_reaches_every_depth_and_the_defaults_of_chosen_kinds() -> None:
+def test_pattern_matches_every_depth_and_the_defaults_of_chosen_kinds() -> None:
     composed = compose("Toy-v0:toy", ["**.units=[5]", "algorithm.part.kind=wide"])
     assert composed.tree["algorithm"]["part"]["units"] == [5]
     assert composed.tree["algorithm"]["head"]["units"] == [5]
     assert composed.sources["algorithm.part.units"] == "command line"
 
 
-def test_one_star_is_one_level() -> None:
+def test_single_star_matches_one_level() -> None:
     tree = compose("Toy-v0:toy", ["algorithm.*.units=[5]"]).tree
     assert tree["algorithm"]["part"]["units"] == tree["algorithm"]["head"]["units"] == [5]
     with pytest.raises(ConfigError, match="matches no key") as caught:
@@ -204,7 +204,7 @@ def test_one_star_is_one_level() -> None:
     assert [phase["duration_steps"] for phase in tree["phases"]] == [77, 77]
 
 
-def test_a_star_may_be_part_of_a_name() -> None:
+def test_star_may_match_part_of_a_name() -> None:
     tree = compose("Toy-v0:toy", ["normaliser.*_clip=3"]).tree
     assert (tree["normaliser"]["observation_clip"], tree["normaliser"]["reward_clip"]) == (3, 3)
     assert tree["normaliser"]["reward"] is False
@@ -229,19 +229,19 @@ def test_a_new_kind_drops_the_old_keys_with_a_note() -> None:
     assert any("algorithm.part: narrow became wide" in note and "units" in note for note in composed.notes)
 
 
-def test_keys_beside_a_new_kind_count_for_it_in_any_order() -> None:
+def test_keys_given_with_a_new_kind_apply_in_any_order() -> None:
     composed = compose("Toy-v0:toy", ["algorithm.part.units=[7]", "algorithm.part.kind=wide"])
     assert composed.tree["algorithm"]["part"]["units"] == [7]
 
 
-def test_a_kind_among_the_envs_own_arguments_drops_nothing(toy: Path) -> None:
+def test_kind_in_env_kwargs_drops_no_keys(toy: Path) -> None:
     (toy / "mine.yaml").write_text("env.kwargs: {kind: ice, size: 3}\n")
     composed = compose("Toy-v0:toy", ["mine.yaml", "env.kwargs.kind=lava"])
     assert composed.tree["env"]["kwargs"] == {"kind": "lava", "size": 3}
     assert composed.notes == []
 
 
-def test_naming_the_same_kind_keeps_the_keys() -> None:
+def test_same_kind_keeps_the_keys() -> None:
     composed = compose("Toy-v0:toy", ["tiny", "algorithm.part.kind=narrow"])
     assert composed.tree["algorithm"]["part"]["units"] == [2]
     assert composed.notes == []
@@ -274,7 +274,7 @@ def test_a_hook_given_by_name_can_be_extended() -> None:
     assert tree["phases"][1]["hooks"][1] == {"update": {"updates": 3}}
 
 
-def test_references_are_counted_from_the_root_and_see_defaults() -> None:
+def test_references_start_at_the_root_and_see_defaults() -> None:
     composed = compose("Toy-v0:toy", ["linked", "log.every_steps=${phases.learn.duration_steps}"])
     assert composed.tree["normaliser"]["reward_discount"] == 0.9
     assert composed.tree["log"]["every_steps"] == 20_000
@@ -283,7 +283,7 @@ def test_references_are_counted_from_the_root_and_see_defaults() -> None:
 
 
 @pytest.mark.parametrize("text", ["${algorithm.gama}", "${normaliser.reward_discount}", "${unclosed"])
-def test_a_reference_that_leads_nowhere_is_named(text: str) -> None:
+def test_unresolved_reference_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="reference") as caught:
         compose("Toy-v0:toy", [f"normaliser.reward_discount={text}"])
     assert "\n" not in caught.value.message
@@ -333,7 +333,7 @@ def test_a_list_entry_must_exist() -> None:
     assert "1 entry," in caught.value.fix
 
 
-def test_a_list_that_no_file_gave_is_empty() -> None:
+def test_list_without_a_value_is_empty() -> None:
     with pytest.raises(ConfigError, match=r"'phases\.0\.name' does not exist") as caught:
         compose("Toy-v0:other", ["phases.0.name=x"])
     assert "empty" in caught.value.fix
@@ -345,7 +345,7 @@ def test_an_override_needs_a_key(word: str) -> None:
         compose("Toy-v0:toy", [word])
 
 
-def test_composing_loads_neither_torch_nor_gymnasium() -> None:
+def test_composing_imports_neither_torch_nor_gymnasium() -> None:
     code = "import sys, reverie.config.compose, reverie.config.validate, reverie.cli.config; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "reverie.config.compose" in modules

@@ -1,4 +1,4 @@
-"""Updates that come before there are data, or enough of them."""
+"""Updates before there are data, or too few of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def dqn(*phases: dict[str, Any], min_rows: int = 100, **buffer: Any) -> RunConfi
 
 
 def problem(*phases: dict[str, Any], min_rows: int = 100, **buffer: Any) -> str:
-    """What is said of DQN with these phases; nothing if all is well."""
+    """The error for DQN with these phases. Empty if they are valid."""
     try:
         check_config(dqn(*phases, min_rows=min_rows, **buffer))
     except ConfigError as error:
@@ -44,8 +44,8 @@ def problem(*phases: dict[str, Any], min_rows: int = 100, **buffer: Any) -> str:
 LEARN = phase("learn", collect(8), UPDATE, duration_steps=1000)
 
 
-def test_rows_of_a_prefill_are_counted_from_below() -> None:
-    """21 steps in cycles of 8 rows take three cycles or more; then comes the learning phase's own."""
+def test_smallest_possible_number_of_prefill_rows_counts() -> None:
+    """21 steps in cycles of 8 rows take at least three cycles. The learning phase collects before its update."""
     prefill = phase("prefill", collect(8), duration_steps=21)
     assert problem(prefill, LEARN, min_rows=24 + 8) == ""
     found = problem(prefill, LEARN, min_rows=33)
@@ -54,7 +54,7 @@ def test_rows_of_a_prefill_are_counted_from_below() -> None:
     assert "Set phases.prefill.duration_steps=33, or buffers.main.min_rows=32." in found
 
 
-def test_what_the_fix_says_is_enough() -> None:
+def test_proposed_fix_is_sufficient() -> None:
     assert problem(phase("prefill", collect(8), duration_steps=100), LEARN) == ""
 
 
@@ -66,7 +66,7 @@ def test_what_the_fix_says_is_enough() -> None:
         ([phase("a", collect(8), duration_cycles=3), phase("b", collect(4), collect(4), duration_cycles=2)], 48),
         ([{"name": "loop", "repeat": 5, "phases": [phase("a", collect(8), duration_cycles=2)]}], 88),
         ([phase("a", collect(80), duration_cycles=3, keep=["algorithm"])], 8),
-        ([phase("look", {"evaluate": {"episodes": 1}}, type="eval_only", duration_cycles=1)], 8),
+        ([phase("evaluation", {"evaluate": {"episodes": 1}}, type="eval_only", duration_cycles=1)], 8),
     ],
 )
 def test_earlier_phases_add_up(before: list[dict[str, Any]], rows: int) -> None:
@@ -74,7 +74,7 @@ def test_earlier_phases_add_up(before: list[dict[str, Any]], rows: int) -> None:
     assert f"only {rows} rows are sure to be stored, of {rows + 1}" in problem(*before, LEARN, min_rows=rows + 1)
 
 
-def test_without_a_phase_to_lengthen_one_is_proposed() -> None:
+def test_prefill_phase_is_proposed_if_there_is_none() -> None:
     assert "Add a phase before it that collects for duration_steps: 100" in problem(LEARN)
 
 
@@ -88,7 +88,7 @@ def test_without_a_phase_to_lengthen_one_is_proposed() -> None:
         ({"updates": 1, "every_cycles": 3}, 24),
     ],
 )
-def test_an_update_that_waits_finds_more_rows(amounts: dict[str, Any], rows: int) -> None:
+def test_delayed_update_has_more_rows(amounts: dict[str, Any], rows: int) -> None:
     learn = phase("learn", collect(8), {"update": amounts}, duration_steps=1000)
     assert problem(learn, min_rows=rows) == ""
     assert f"when only {rows} rows are sure to be stored, of {rows + 1}" in problem(learn, min_rows=rows + 1)
@@ -104,7 +104,7 @@ def test_only_collects_of_the_first_cycle_count() -> None:
     assert problem(phase("both", {"collect": {"rows": 104, "every_cycles": 2}}, both, duration_steps=1000)) == ""
 
 
-def test_a_ratio_is_judged_when_the_size_of_a_batch_is_known() -> None:
+def test_train_ratio_is_checked_once_the_batch_size_is_known() -> None:
     learn = phase("learn", collect(8), {"update": {"train_ratio": 16}}, duration_steps=1000)
     config = dqn(learn)
     assert list(check_order_of_data(config, {"update": 1600})) == []  # an update for every 100 env steps
@@ -133,16 +133,16 @@ def test_a_ratio_is_judged_when_the_size_of_a_batch_is_known() -> None:
         [phase("a", collect(104), UPDATE, duration_steps=1000), phase("b", UPDATE, type="offline", duration_updates=9)],
     ],
 )
-def test_what_cannot_be_known_is_not_refused(phases: list[dict[str, Any]]) -> None:
+def test_unknown_row_counts_are_not_refused(phases: list[dict[str, Any]]) -> None:
     assert problem(*phases) == ""
 
 
-def test_stored_data_may_be_enough() -> None:
+def test_stored_data_satisfy_the_check() -> None:
     offline = phase("offline", UPDATE, type="offline", duration_updates=9)
     assert problem(offline, source="data") == ""
     assert "Name stored data" in problem(offline)
 
 
-def test_a_loop_without_data_is_told_once() -> None:
+def test_loop_without_data_is_reported_once() -> None:
     inner = [phase("a", UPDATE, duration_updates=1)]
     assert problem({"name": "loop", "repeat": 3, "phases": inner}).count("runs before there can be data") == 1

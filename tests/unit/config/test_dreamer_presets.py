@@ -1,4 +1,4 @@
-"""Values for kinds of tasks, put on top of an env of that kind: every file makes a valid run."""
+"""Dreamer's presets for kinds of tasks: each makes a valid run on an env of that kind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_file_is_covered() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_make_a_valid_run(kind: str) -> None:
+def test_every_preset_makes_a_valid_run(kind: str) -> None:
     config = make(kind)
     learn = config.phases[1]
     assert next(hook for hook in learn.hooks if hook.name == "update").train_ratio == KINDS[kind][1]
@@ -53,7 +53,7 @@ TUNED = sorted(
 )
 
 
-def test_there_are_tuned_values_to_stand_in_for() -> None:
+def test_some_envs_have_tuned_dreamer_values() -> None:
     assert {"dmc/cartpole_swingup:dreamer", "dmc/walker_walk:dreamer_vision", "CartPole-v1:dreamer"} <= set(TUNED)
 
 
@@ -63,7 +63,7 @@ def repeats_of(composed: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_are_the_same_whatever_an_env_is_tuned_to(kind: str) -> None:
+def test_untuned_presets_replace_tuned_values_of_any_env(kind: str) -> None:
     wanted = compose("Untuned-v0:dreamer", [kind])
     for spec in TUNED:
         found = compose(spec, [kind])
@@ -75,7 +75,7 @@ def test_values_are_the_same_whatever_an_env_is_tuned_to(kind: str) -> None:
         assert repeats_of(found) == repeats_of(wanted)
 
 
-def test_the_reference_s_values_on_an_env_with_tuned_ones() -> None:
+def test_reference_values_replace_tuned_ones() -> None:
     composed = compose("dmc/cartpole_swingup:dreamer", ["dmc_proprio"])
     config = load_config(resolve_numbers(composed.tree, composed.sources), composed.sources)
     algorithm: Any = config.algorithm
@@ -85,11 +85,11 @@ def test_the_reference_s_values_on_an_env_with_tuned_ones() -> None:
     assert (config.env.num_envs, config.env.wrappers) == (16, ())
 
 
-def test_a_variant_that_sees_pictures_goes_on_seeing_them() -> None:
+def test_image_variant_keeps_its_images() -> None:
     assert compose("dmc/cartpole_swingup:dreamer_vision", ["classic"]).tree["env"]["kwargs"]["image"] is True
 
 
-def test_other_forms_keep_their_own_values() -> None:
+def test_dreamer_v2_keeps_its_own_values() -> None:
     algorithm: Any = load_config(compose("dmc/cartpole_swingup:dreamer_v2", ["dmc_vision"]).tree).algorithm
     assert (algorithm.batch_length, algorithm.optimizer.kind) == (50, "adamw")
 
@@ -108,7 +108,7 @@ SINGLE = ("Crafter/Reward:dreamer", "Crafter/NoReward:dreamer", "Reverie/Motion-
 @pytest.mark.parametrize(
     "words", [*((spec,) for spec in SINGLE), *((f"{KINDS[kind][0]}:dreamer", kind) for kind in KINDS)]
 )
-def test_single_envs_step_and_learn_in_turn(words: tuple[str, ...]) -> None:
+def test_single_envs_alternate_steps_and_updates(words: tuple[str, ...]) -> None:
     composed = compose(words[0], words[1:])
     config = load_config(resolve_numbers(composed.tree, composed.sources), composed.sources)
     if config.env.num_envs == 1 or words[0] in SINGLE:
@@ -116,7 +116,7 @@ def test_single_envs_step_and_learn_in_turn(words: tuple[str, ...]) -> None:
         check_config(load_config(compose(words[0], [*words[1:], "env.num_envs=8"]).tree))
 
 
-def test_the_second_form_has_values_of_its_own_for_the_control_suite() -> None:
+def test_dreamer_v2_has_its_own_control_suite_preset() -> None:
     plain, suite = (load_config(compose("dmc/walker_walk:dreamer_v2", words).tree) for words in ([], ["dmc_v2"]))
     algorithm: Any = plain.algorithm
     assert (algorithm.reparameterised_weight, algorithm.reward_transform, algorithm.free_nats) == ("auto", "tanh", 0)
@@ -127,7 +127,7 @@ def test_the_second_form_has_values_of_its_own_for_the_control_suite() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_go_on_top_of_exploring_first(kind: str) -> None:
+def test_presets_apply_on_top_of_explore_first(kind: str) -> None:
     composed = compose(f"{KINDS[kind][0]}:dreamer", ["explore_first", kind])
     config, alone = load_config(composed.tree, composed.sources), make(kind)
     learn, wanted = config.phases[2], alone.phases[1]
@@ -153,8 +153,8 @@ def settings_of(*words: str) -> dict[Path, Any]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_sizes_are_those_of_the_reference(size: str) -> None:
-    """Every width of every network, and nothing but widths; 8 blocks and 32 variables in all of them."""
+def test_sizes_equal_the_reference(size: str) -> None:
+    """A size sets every width of every network and nothing else. All have 8 blocks and 32 variables."""
     found, default = settings_of(size), settings_of()
     wanted = dict(zip(("deter", "hidden", "classes", "units", "depth"), SIZES[size], strict=True))
     widths = {path: value for path, value in found.items() if path[-1] in wanted}
@@ -167,12 +167,12 @@ def test_sizes_are_those_of_the_reference(size: str) -> None:
     assert default == settings_of("size12m")
 
 
-def test_debug_goes_on_top() -> None:
+def test_debug_applies_on_top_of_a_task_preset() -> None:
     tiny: Any = make("crafter", "debug").algorithm
     assert (tiny.model.rssm.deter, tiny.critic.bins) == (8, 5)
 
 
-def test_what_an_env_shows_is_chosen_with_its_kind() -> None:
+def test_task_presets_choose_the_observations() -> None:
     assert make("dmc_vision").env.kwargs == {"proprio": False, "image": True}
     wrappers: Any = make("atari").env.wrappers
     assert [wrapper.kind for wrapper in wrappers] == ["grayscale", "resize"]

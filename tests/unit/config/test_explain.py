@@ -21,7 +21,7 @@ Make = Callable[..., Tree]
 
 @pytest.fixture(autouse=True)
 def _importable_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Explaining loads every kind, so here each must exist."""
+    """Explaining imports every kind, so each must exist."""
     monkeypatch.delitem(registry._TABLE["toy_part"], "missing")
 
 
@@ -44,12 +44,12 @@ def test_a_key_has_meaning_type_and_default() -> None:
         ("buffers.main.kind", " | ".join(registry.kinds("buffer")) + " | toy_buffer", REQUIRED),
     ],
 )
-def test_types_are_said_in_words(key: str, type_text: str, default: object) -> None:
+def test_types_are_written_in_words(key: str, type_text: str, default: object) -> None:
     (entry,) = explain(key)
     assert (entry.type, entry.default) == (type_text, default)
 
 
-def test_keys_of_kinds_are_told_apart() -> None:
+def test_keys_are_listed_per_kind() -> None:
     by_kind = {entry.kinds: entry.default for entry in explain("algorithm.part.units")}
     assert by_kind == {("narrow",): [8], ("wide",): [64, 64]}
     (kind,) = explain("algorithm.part.kind")
@@ -63,18 +63,18 @@ def test_a_bare_name_and_a_pattern_find_keys_everywhere() -> None:
     assert len(explain()) == len(all_keys())
 
 
-def test_an_unknown_key_is_answered_with_a_near_one() -> None:
+def test_unknown_key_names_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match=r"no key 'env\.num_env'") as caught:
         explain("env.num_env")
     assert "'num_envs'" in caught.value.fix
 
 
 def test_every_key_of_the_common_schema_is_explained() -> None:
-    silent = [entry.key for entry in all_keys() if not entry.meaning and not entry.kinds]
-    assert silent == []
+    unexplained = [entry.key for entry in all_keys() if not entry.meaning and not entry.kinds]
+    assert unexplained == []
 
 
-def test_a_tree_is_explained_with_its_own_kinds_and_values(toy_tree: Make) -> None:
+def test_tree_is_explained_with_its_kinds_and_values(toy_tree: Make) -> None:
     explained = {entry.key: (entry, value) for entry, value in explain_tree(toy_tree("algorithm.part.kind=wide"))}
     entry, value = explained["algorithm.part.units"]
     assert (entry.kinds, value) == (("wide",), [64, 64])
@@ -83,7 +83,7 @@ def test_a_tree_is_explained_with_its_own_kinds_and_values(toy_tree: Make) -> No
     assert explained["algorithm.gamma"][0].default == 0.99
 
 
-def test_a_section_of_a_component_is_explained_with_it() -> None:
+def test_section_of_a_component_is_explained() -> None:
     tree = fill_defaults(compose("CartPole-v1:dqn", ["algorithm.sequence.burn_in=4"]).tree)
     explained = {entry.key: (entry.kinds, value) for entry, value in explain_tree(tree)}
     assert explained["algorithm.sequence.burn_in"] == (("dqn", "sac"), 4)
@@ -102,7 +102,7 @@ def test_diff_lists_what_differs(toy_tree: Make) -> None:
     assert diff(left, left) == []
 
 
-# ---------------------------------------------------------------- classes of one's own
+# ---------------------------------------------------------------- classes of your own
 
 
 class OwnNetwork:
@@ -111,14 +111,14 @@ class OwnNetwork:
         width: int = Field(32, ge=1)
         """Units of each tower."""
         optimizer: Annotated[ComponentConfig, Component("optimizer")] = ComponentConfig(kind="adam")
-        """A part of it."""
+        """A component."""
 
 
 class Bare:
     pass
 
 
-def test_a_class_of_ones_own_is_explained_by_its_path() -> None:
+def test_own_class_is_explained_by_its_dotted_path() -> None:
     entries = {entry.key: entry for entry in explain(f"{__name__}.OwnNetwork")}
     width = entries["width"]
     assert (width.meaning, width.type, width.default) == ("Units of each tower.", "whole number, at least 1", 32)
@@ -133,6 +133,6 @@ def test_a_class_of_ones_own_is_explained_by_its_path() -> None:
         ("no_such_module.Network", "There is no key"), ("env.Network", "There is no key"),
     ],
 )  # fmt: skip
-def test_a_class_that_cannot_be_explained_says_why(name: str, message: str) -> None:
+def test_class_that_cannot_be_explained_gives_the_reason(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         explain(name)

@@ -1,4 +1,4 @@
-"""config.yaml alone rebuilds the run."""
+"""``config.yaml`` alone rebuilds the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_reading_what_was_written_gives_an_equal_config(toy_tree: Make, toy: Path, words: tuple[str, ...]) -> None:
+def test_written_config_reads_back_equal(toy_tree: Make, toy: Path, words: tuple[str, ...]) -> None:
     config = load_config(resolve_numbers(toy_tree(*words)))
     path = toy / "config.yaml"
     path.write_text(config_to_yaml(config))
@@ -33,7 +33,7 @@ def test_reading_what_was_written_gives_an_equal_config(toy_tree: Make, toy: Pat
     assert config_to_yaml(again) == config_to_yaml(config)
 
 
-def test_nothing_of_a_part_is_lost(toy_tree: Make) -> None:
+def test_all_fields_of_components_are_written(toy_tree: Make) -> None:
     """A field typed by its base class would dump the base's fields only."""
     tree = config_to_tree(load_config(toy_tree("algorithm.part.kind=wide", "algorithm.gamma=0.25")))
     assert tree["algorithm"]["part"] == {"kind": "wide", "units": [64, 64], "bias": True}
@@ -41,7 +41,7 @@ def test_nothing_of_a_part_is_lost(toy_tree: Make) -> None:
     assert tree["buffers"] == {"main": {"kind": "toy_buffer", "units": [8]}}
 
 
-def test_the_order_is_that_of_the_schema(toy_tree: Make) -> None:
+def test_keys_are_written_in_schema_order(toy_tree: Make) -> None:
     text = config_to_yaml(load_config(toy_tree("early_stop=solved", "seed=4")))
     tops = [line.partition(":")[0] for line in text.splitlines() if line[0].isalpha()]
     assert tops[:4] == ["schema_version", "seed", "env", "algorithm"]
@@ -66,7 +66,7 @@ def test_an_old_file_is_migrated(toy_tree: Make, toy: Path) -> None:
         ("schema_version: 99\n", "newer Reverie"),
     ],
 )
-def test_a_bad_file_is_explained(toy: Path, text: str, words: str) -> None:
+def test_invalid_file_is_explained(toy: Path, text: str, words: str) -> None:
     path = toy / "config.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -79,14 +79,14 @@ def test_a_missing_file_is_named(toy: Path) -> None:
         read_config(toy / "absent.yaml")
 
 
-def test_references_in_a_run_file_are_not_followed(toy_tree: Make, toy: Path) -> None:
+def test_references_in_a_run_file_are_not_resolved(toy_tree: Make, toy: Path) -> None:
     """A stranger's config.yaml must not read this machine's environment variables."""
     text = config_to_yaml(load_config(toy_tree("env.spec.summary=here")))
     (toy / "config.yaml").write_text(text.replace("summary: here", "summary: ${oc.env:HOME}"))
     assert read_config(toy / "config.yaml").env.spec.summary == "${oc.env:HOME}"
 
 
-def test_a_binary_file_is_called_one(toy: Path) -> None:
+def test_binary_file_is_refused(toy: Path) -> None:
     (toy / "config.yaml").write_bytes(b"\x80\x04\x95")
     with pytest.raises(ConfigError, match=r"config\.yaml': it is not UTF-8 text, perhaps a binary file"):
         read_config(toy / "config.yaml")

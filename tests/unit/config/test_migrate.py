@@ -1,4 +1,4 @@
-"""Old files are brought up to date; newer ones are refused."""
+"""Old files are migrated, newer ones refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_complete_configs_of_version_3_keep_the_matmuls_of_torch() -> None:
     assert migrate(chosen)[0]["backend"] == {"matmul": "onednn"}
 
 
-def test_runs_of_version_2_keep_the_entropy_they_aim_at() -> None:
+def test_runs_of_version_2_keep_their_target_entropy() -> None:
     learned = {"schema_version": 2, "algorithm": {"kind": "sac", "temperature": {"kind": "learned"}}}
     assert migrate(learned)[0]["algorithm"]["temperature"]["target_share"] == 0.98
     fixed = {"schema_version": 2, "algorithm": {"kind": "sac", "temperature": {"kind": "fixed"}}}
@@ -40,7 +40,7 @@ def test_runs_of_version_2_keep_the_entropy_they_aim_at() -> None:
 
 
 def test_settings_of_dreamer_get_their_new_names() -> None:
-    """At the top and in the overrides of phases; other algorithms keep what they have."""
+    """In the config and in overrides of phases. Other algorithms are unchanged."""
     phases = [{"name": "a", "overrides": {"algorithm.slow_rate": 0.5, "env.num_envs": 2}}]
     algorithm = {"kind": "dreamer", "slow_targets": True, "dynamics_share": 0.3, "horizon": 9}
     old = {"schema_version": 4, "algorithm": algorithm, "phases": [{"repeat": 2, "phases": phases}, *phases]}
@@ -76,7 +76,7 @@ def test_files_without_the_old_key_only_get_a_version(old: dict[str, Any]) -> No
     assert migrate(old) == ({**old, "schema_version": SCHEMA_VERSION}, [])
 
 
-def test_a_current_file_is_left_alone() -> None:
+def test_current_file_is_unchanged() -> None:
     tree = {"schema_version": SCHEMA_VERSION, "algorithm": {"lr": 0.1}}
     assert migrate(tree) == (tree, [])
 

@@ -1,4 +1,4 @@
-"""Orders of Python programs as the words of a command."""
+"""Python arguments become the overrides of a command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reverie.core.errors import ConfigError
         (float("inf"), float("inf")), ("grün \U0001f600", "grün \U0001f600"), (PPO, "reverie.algos.ppo.PPO"), ({}, {}),
     ],
 )  # fmt: skip
-def test_values_arrive_as_they_are(value: Any, read: Any) -> None:
+def test_values_are_passed_unchanged(value: Any, read: Any) -> None:
     assert override_assignments(as_words({"env.key": value})) == [(("env", "key"), read)]
 
 
@@ -36,7 +36,7 @@ def test_keys_may_be_nested_or_dotted() -> None:
     assert config.horizon_steps == 5000
 
 
-def test_a_config_object_is_a_value() -> None:
+def test_config_object_is_accepted_as_a_value() -> None:
     config = make_config("CartPole-v1:ppo", overrides={"algorithm": PPO.Config(gamma=0.5)})
     assert config.algorithm.gamma == 0.5  # type: ignore[attr-defined]
 
@@ -70,14 +70,14 @@ def test_wrong_types_are_explained(order: dict[str, Any], words: list[str]) -> N
 
 
 @pytest.mark.parametrize("value", ["1000", 10.5, True, float("nan")])
-def test_a_budget_is_a_whole_number(value: Any) -> None:
+def test_budget_must_be_an_int(value: Any) -> None:
     assert whole_number("steps", 1e5) == 100_000
     assert whole_number("steps", None) is None
     with pytest.raises(ConfigError, match="steps must be a whole number"):
         make_config("CartPole-v1:ppo", steps=value)
 
 
-def test_sources_and_errors_say_where_words_come_from() -> None:
+def test_sources_and_errors_name_the_origin_of_overrides() -> None:
     with pytest.raises(ConfigError, match=r"algorithm.gamma = 2 \(Python\): must be at most 1"):
         make_config("CartPole-v1:ppo", overrides={"algorithm.gamma": 2})
     with typed_in(COMMAND_LINE), pytest.raises(ConfigError, match=r"algorithm.gamma = 2 \(command line\)"):

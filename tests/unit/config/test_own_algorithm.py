@@ -1,4 +1,4 @@
-"""Algorithms by dotted path: what they take over from ours, what they are called, what they must have."""
+"""Algorithms by dotted path: which values they inherit, how runs are named, what a class must have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHILD = f"{TOY}.ToyChild"
 @pytest.mark.parametrize(
     ("spec", "words"), [("Toy-v0:toy", [f"algorithm.kind={CHILD}"]), (f"Toy-v0:{CHILD}", [])], ids=["kind", "variant"]
 )
-def test_a_child_of_our_algorithm_keeps_what_is_tuned_for_it(spec: str, words: list[str]) -> None:
+def test_subclass_of_our_algorithm_uses_its_tuned_values(spec: str, words: list[str]) -> None:
     composed = compose(spec, [*words, "algorithm.more=3"])
     config = load_config(composed.tree, composed.sources)
     assert (config.algorithm.kind, config.algorithm.gamma, config.algorithm.more) == (CHILD, 0.9, 3)  # type: ignore[attr-defined]
@@ -32,20 +32,20 @@ def test_a_child_of_our_algorithm_keeps_what_is_tuned_for_it(spec: str, words: l
     assert run_name(spec, config, composed) == "Toy-v0:ToyChild"
 
 
-def test_a_child_on_an_env_without_tuned_values_takes_the_algorithm_s_phases() -> None:
+def test_subclass_on_an_untuned_env_uses_the_parents_phases() -> None:
     composed = compose(f"Other-v0:{CHILD}")
     assert composed.tree["phases"][0]["duration_steps"] == 20_000
     assert composed.notes == ["No tuned values for toy on Other-v0: the algorithm's defaults are used."]
 
 
-def test_a_class_with_other_settings_takes_none_over() -> None:
+def test_class_with_other_settings_inherits_no_values() -> None:
     composed = compose("Toy-v0:toy", [f"algorithm.kind={TOY}.Estranged"])
     assert composed.tree["algorithm"] == {"kind": f"{TOY}.Estranged"}
     assert composed.notes == [f"algorithm: toy became {TOY}.Estranged, so gamma of toy no longer hold."]
 
 
 @pytest.mark.parametrize(("word", "name"), [("algorithm.kind=other", "Toy-v0:other"), ("seed=1", "Toy-v0:slow")])
-def test_a_run_is_called_after_what_it_trains(word: str, name: str) -> None:
+def test_run_is_named_after_its_algorithm(word: str, name: str) -> None:
     composed = compose("Toy-v0:slow", [word])
     assert run_name("Toy-v0:slow", load_config(composed.tree, composed.sources), composed) == name
 
@@ -73,7 +73,7 @@ def test_a_run_is_called_after_what_it_trains(word: str, name: str) -> None:
         ("never", ["has no config class"]),
     ],
 )
-def test_what_a_class_lacks_is_said(kind: str, words: list[str]) -> None:
+def test_missing_attributes_of_a_class_are_named(kind: str, words: list[str]) -> None:
     composed = compose("Toy-v0:toy", [f"algorithm.kind={TOY}.{kind}"])
     with pytest.raises(ConfigError) as caught:
         load_config(composed.tree, composed.sources)
@@ -81,7 +81,7 @@ def test_what_a_class_lacks_is_said(kind: str, words: list[str]) -> None:
     assert all(word in str(caught.value) for word in words)
 
 
-def test_a_hook_that_does_not_say_what_it_reads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hook_without_reads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     config = checking_config({"hooks": [{"collect": {"rows": 24}}], "duration_cycles": 2})
     monkeypatch.setattr("tests.checking.CheckingAlgorithm.reads", {"update": np.zeros(1)})
     with pytest.raises(

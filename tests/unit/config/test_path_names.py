@@ -1,4 +1,4 @@
-"""Names of phases and hooks: every path has one, and it leads back to the path."""
+"""Names of phases and hooks: every path has one, which maps back to the path."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ TREE: dict[str, Any] = {
         ("phases.1.phases.3.hooks.0.collect.rows", "phases.loop.phases.3.collect.rows"),
     ],
 )
-def test_a_path_is_shown_by_name(path: str, shown: str) -> None:
+def test_path_is_shown_with_names(path: str, shown: str) -> None:
     assert PathNames(TREE).shown(split_path(path)) == shown
 
 
-def test_every_shown_name_leads_back() -> None:
+def test_every_shown_name_maps_back_to_its_path() -> None:
     names = PathNames(TREE)
     for path in all_paths(TREE):
         found = names.find(split_path(names.shown(path)))
         assert found in (path, names.below.get(path)), path  # a hook in its short form: the path to its amounts
 
 
-def test_a_pattern_stays_as_it_was_typed() -> None:
+def test_pattern_is_unchanged() -> None:
     names = PathNames(TREE)
     assert names.find(("phases", "*", "collect", "rows")) == ("phases", "*", "collect", "rows")
     assert names.find(("phases", "learn", "*", "rows")) == ("phases", "1", "phases", "0", "*", "rows")
 
 
-def test_sources_by_name() -> None:
+def test_sources_are_shown_with_names() -> None:
     sources = {"seed": "default", "phases.0.hooks.0.collect.rows": "command line"}
     assert name_sources(sources, TREE) == {"seed": "default", "phases.prefill.collect.rows": "command line"}
 

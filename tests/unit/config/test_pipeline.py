@@ -1,4 +1,4 @@
-"""Every path to a run or a policy refuses what its checks are for: the table in docs/config.md, cell by cell."""
+"""Every way to start a run or load a policy applies its checks: the table in docs/config.md, cell by cell."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORDS = (
 
 
 class Poles(gym.Env[Any, Any]):
-    """Counts how often it is made. It has no time limit of its own and ends no episode."""
+    """Counts its instances. It has no time limit and ends no episode."""
 
     made = 0
 
@@ -64,7 +64,7 @@ CHECKS = {
     "phase env": ("phases.learn.overrides={env.kwargs: {width: 5}}", "no longer fit the agent"),
 }
 FrontDoor = Callable[[Path, str], Any]
-"""Starts something with one more setting; ``run`` is a run that may be spoilt."""
+"""Starts something with one more setting. ``run`` may be changed."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A run that can be continued and may be spoilt."""
+    """A run that can be resumed and may be changed."""
     copy = tmp_path / "runs" / trained.name
     shutil.copytree(trained, copy)
     RunFolder(copy).write_status(state="stopped")
@@ -82,7 +82,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 def type_in(*words: str) -> None:
-    """A command, its refusal raised."""
+    """Run a command and raise its error."""
     result = CliRunner().invoke(app, list(words))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -90,7 +90,7 @@ def type_in(*words: str) -> None:
 
 
 def edit_config(run: Path, word: str) -> None:
-    """Change the run's config.yaml as if it had been written like that."""
+    """Change the run's config.yaml as if it had been created like that."""
     key, _, text = word.partition("=")
     tree = read_tree(run / "config.yaml")
     key = key.replace("phases.learn.collect", "phases.0.hooks.0.collect").replace("phases.learn", "phases.0")
@@ -138,7 +138,7 @@ POLICIES: dict[str, FrontDoor] = {
 
 @pytest.mark.parametrize("door", NEW)
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_new_run_is_refused(door: str, check: str, run: Path) -> None:
+def test_new_run_with_a_problem_is_refused(door: str, check: str, run: Path) -> None:
     word, message = CHECKS[check]
     with pytest.raises(ReverieError, match=message):
         NEW[door](run, word)
@@ -147,7 +147,7 @@ def test_a_new_run_is_refused(door: str, check: str, run: Path) -> None:
 
 @pytest.mark.parametrize("door", SAVED)
 @pytest.mark.parametrize("check", sorted(set(CHECKS) - {"source"}))
-def test_a_run_that_exists_is_refused(door: str, check: str, run: Path) -> None:
+def test_existing_run_with_a_problem_is_refused(door: str, check: str, run: Path) -> None:
     word, message = CHECKS[check]
     with pytest.raises(ReverieError, match=message):
         SAVED[door](run, word)
@@ -172,7 +172,7 @@ def test_stored_data_is_needed_until_the_checkpoint_has_it(run: Path) -> None:
         ("env.kwargs.height=5", "cannot be made"),
     ],
 )
-def test_a_saved_policy_is_refused(door: str, word: str, message: str, run: Path) -> None:
+def test_saved_policy_with_a_problem_is_refused(door: str, word: str, message: str, run: Path) -> None:
     with pytest.raises(ReverieError, match=message):
         POLICIES[door](run, word)
 
@@ -180,7 +180,7 @@ def test_a_saved_policy_is_refused(door: str, word: str, message: str, run: Path
 @pytest.mark.parametrize(
     ("word", "message"), [CHECKS[name] for name in ("value", "parts", "env", "phase value")], ids=str
 )
-def test_the_policy_and_the_replay_of_a_checkpoint_are_refused(word: str, message: str, run: Path) -> None:
+def test_policy_and_replay_of_a_checkpoint_with_a_problem_are_refused(word: str, message: str, run: Path) -> None:
     edit_config(run, word)
     with pytest.raises(ReverieError, match=message):
         api.evaluate(run, 1, which="92", trust=True)
@@ -188,9 +188,7 @@ def test_the_policy_and_the_replay_of_a_checkpoint_are_refused(word: str, messag
         api.export_data(run, run / "data", trust=True)
 
 
-def test_a_start_makes_an_env_to_probe_one_to_train_and_one_to_evaluate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_start_makes_one_env_each_to_probe_train_and_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = SnapshotVerdict("exact", "", "replay")  # otherwise tried once per env, in several processes
     monkeypatch.setattr("reverie.runs.assemble.cached_verdict", lambda config: verdict)
     Poles.made = 0

@@ -40,7 +40,7 @@ def test_every_shipped_variant_is_a_valid_run(spec: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["dqn", "sac", "reinforce", "dreamer", "ppo", "qlearning"])
 @pytest.mark.parametrize("env", SHIPPED)
-def test_every_algorithm_starts_from_its_own_values_where_nothing_was_tuned(env: str, algorithm: str) -> None:
+def test_every_algorithm_has_valid_defaults_on_every_env(env: str, algorithm: str) -> None:
     composed = compose(f"{env}:{algorithm}", [])
     check_config(load_config(resolve_numbers(composed.tree, composed.sources), composed.sources), composed.sources)
 
@@ -77,7 +77,7 @@ def test_every_shipped_size_changes_all_networks(name: str) -> None:
         ("Taxi-v4:qlearning", "small", "not for qlearning", "size/ has none for qlearning."),
     ],
 )
-def test_a_size_that_the_algorithm_does_not_have_is_refused(spec: str, size: str, meant: str, others: str) -> None:
+def test_size_of_another_algorithm_is_refused(spec: str, size: str, meant: str, others: str) -> None:
     with pytest.raises(ConfigError, match=f"The preset '{size}' is for .*{meant}") as caught:
         compose(spec, [size])
     assert others in caught.value.fix
@@ -106,19 +106,19 @@ def test_a_size_is_that_of_the_chosen_algorithm(toy: Path) -> None:
 
 @pytest.mark.parametrize("text", ["presets: [a]\n", "presets: {a: 1}\n", "presets: {a: {}}\nalgorithms: ppo\n",
                                   "presets: {a: {}}\nseed: 1\n"])  # fmt: skip
-def test_a_family_that_is_none_is_refused(toy: Path, text: str) -> None:
+def test_invalid_preset_family_is_refused(toy: Path, text: str) -> None:
     (toy / "presets/size/bad.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"size/bad\.yaml must hold nothing but 'presets'"):
         compose("Toy-v0:toy", ["tiny"])
 
 
-def test_what_was_said_to_an_automatic_network_holds_for_the_one_that_is_named() -> None:
+def test_settings_of_auto_network_are_kept_when_a_kind_is_chosen() -> None:
     composed = compose("CartPole-v1:ppo", ["small", "algorithm.network.kind=mlp"])
     assert composed.tree["algorithm"]["network"]["units"] == [32, 32]
     assert composed.notes == []
 
 
-def test_the_users_file_goes_before_ours(toy: Path) -> None:
+def test_user_preset_takes_precedence(toy: Path) -> None:
     (toy / "presets/env/CartPole-v1.yaml").write_text("env.num_envs: 3\nvariants: {toy: {}}\n")
     composed = compose("CartPole-v1:toy", [])
     assert composed.tree["env"]["num_envs"] == 3
@@ -132,7 +132,7 @@ def test_a_preset_may_be_a_path(toy: Path) -> None:
     assert (composed.tree["seed"], composed.sources["seed"]) == (5, "sub/mine.yaml")
 
 
-def test_an_unknown_preset_is_answered_with_a_near_one() -> None:
+def test_unknown_preset_names_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="no preset called 'tinny'") as caught:
         compose("Toy-v0:toy", ["tinny"])
     assert "'tiny'" in caught.value.fix
@@ -152,7 +152,7 @@ def test_a_name_in_two_folders_needs_its_folder(toy: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text\n"])
-def test_a_preset_must_hold_keys(toy: Path, text: str) -> None:
+def test_preset_must_contain_keys(toy: Path, text: str) -> None:
     (toy / "mine.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"mine\.yaml must hold keys"):
         compose("Toy-v0:toy", ["mine.yaml"])
@@ -183,7 +183,7 @@ def test_an_algorithm_file_may_build_on_another(toy: Path) -> None:
             compose("Acrobot-v1:wrong", [])
 
 
-def test_a_binary_preset_is_called_one(tmp_path: Path) -> None:
+def test_binary_preset_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_bytes(b"seed: 1\n\xff\xfe")
     with pytest.raises(ConfigError, match=r"mine\.yaml': it is not UTF-8 text, perhaps a binary file \(byte 9"):
         presets.find_presets(str(tmp_path / "mine.yaml"))
@@ -197,7 +197,7 @@ def test_a_preset_may_be_a_link(tmp_path: Path) -> None:
     assert presets.find_presets(str(tmp_path / "mine.yaml"))[0].body == {"seed": 7}
 
 
-def test_a_name_that_no_file_can_have_is_refused_on_one_screen() -> None:
+def test_impossible_file_name_gives_a_short_error() -> None:
     with pytest.raises(ConfigError) as caught:
         api.make_config("x" * 5000 + ":ppo")
     assert len(str(caught.value)) < 2000

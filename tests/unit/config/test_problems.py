@@ -1,4 +1,4 @@
-"""All problems of what a user wrote are told at once."""
+"""All problems in a config are reported at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def keys_of(tree: dict[str, Any]) -> list[str]:
     return [problem.key for problem in caught.value.problems]
 
 
-def test_all_faults_of_a_phases_file_are_told_together(tmp_path: Path) -> None:
+def test_all_problems_of_a_phases_file_are_reported_together(tmp_path: Path) -> None:
     (tmp_path / "faulty.yaml").write_text(FAULTY)
     tree = compose("Toy-v0:toy", ["faulty.yaml"]).tree
     assert keys_of(tree) == [
@@ -61,14 +61,14 @@ def test_all_faults_of_a_phases_file_are_told_together(tmp_path: Path) -> None:
     ]
 
 
-def test_the_sources_of_all_faults_are_told(tmp_path: Path) -> None:
+def test_all_problems_are_reported_with_their_sources(tmp_path: Path) -> None:
     (tmp_path / "faulty.yaml").write_text(FAULTY)
     with pytest.raises(ConfigError, match="The config has 11 problems") as caught:
         make_config("Toy-v0:toy", ["faulty.yaml"])
-    assert str(caught.value).count("(faulty.yaml)") == 10  # of a name that is missing there is no source
+    assert str(caught.value).count("(faulty.yaml)") == 10  # a missing name has no source
 
 
-def test_what_cannot_be_repaired_hides_nothing_that_is_known() -> None:
+def test_unreadable_section_reports_one_problem() -> None:
     tree = compose("Toy-v0:toy").tree
     assert keys_of({**tree, "phases": 5}) == ["phases"]
     assert keys_of({**tree, "algorithm": {"kind": "ppoo"}}) == ["algorithm.kind"]
@@ -77,7 +77,7 @@ def test_what_cannot_be_repaired_hides_nothing_that_is_known() -> None:
 LEARN = {"name": "learn", "hooks": [{"collect": {"rows": 64}}, "update"], "duration_steps": 100}
 
 
-def test_two_phases_do_not_share_a_name() -> None:
+def test_two_phases_with_one_name_are_refused() -> None:
     loop = {"name": "loop", "repeat": 2, "phases": [LEARN, {**LEARN, "name": "learn_2"}]}
     tree = {**compose("Toy-v0:toy").tree, "phases": [LEARN, loop]}
     with pytest.raises(ConfigError, match=r"the phase phases\.learn is called 'learn', too") as caught:
@@ -86,7 +86,7 @@ def test_two_phases_do_not_share_a_name() -> None:
     assert "for example learn_3." in str(caught.value)
 
 
-def test_a_loop_that_a_budget_unrolls_may_repeat_its_names() -> None:
+def test_unrolled_loop_may_repeat_phase_names() -> None:
     loop = {"name": "loop", "repeat": 3, "phases": [LEARN]}
     tree = {**compose("Toy-v0:toy").tree, "phases": [loop]}
     check_written(tree, {})

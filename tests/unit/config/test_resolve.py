@@ -1,4 +1,4 @@
-"""What is decided when a run is created: budgets, horizons, schedules, the machine."""
+"""Values that are resolved when a run is created: budgets, horizons, schedules, machine settings."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_checkpoints_are_spread_over_the_budget(toy_tree: Make, words: tuple[str
     assert (saved["every_steps"], saved["every_updates"], saved["every_cycles"]) == every
 
 
-def test_a_resume_decides_nothing_about_checkpoints_again(toy_tree: Make) -> None:
+def test_resume_keeps_the_checkpoint_interval(toy_tree: Make) -> None:
     once = resolve_numbers(loop_tree(toy_tree))
     assert once["checkpoint"]["every_cycles"] == 1
     assert resolve_numbers(once) == once
 
 
-def test_a_run_is_counted_in_env_steps_unless_it_only_learns(toy_tree: Make) -> None:
+def test_offline_runs_count_updates_and_others_env_steps(toy_tree: Make) -> None:
     def budget(tree: Tree) -> Budget:
         return budget_of(load_config(tree).phases)
 
@@ -87,7 +87,7 @@ def test_a_run_is_counted_in_env_steps_unless_it_only_learns(toy_tree: Make) -> 
     assert budget(toy_tree("phases=[{name: p, type: eval_only, hooks: [evaluate], duration_cycles: 1}]")) == Budget()
 
 
-def test_linear_schedules_end_at_the_horizon_wherever_they_stand(toy_tree: Make) -> None:
+def test_linear_schedules_anywhere_end_at_the_horizon(toy_tree: Make) -> None:
     tree = toy_tree(
         "algorithm.learning_rate=lin_1e-3", "phases.learn.overrides={algorithm.gamma: lin_0.5}", "env.kwargs={a: lin_1}"
     )
@@ -98,7 +98,7 @@ def test_linear_schedules_end_at_the_horizon_wherever_they_stand(toy_tree: Make)
     assert tree["algorithm"]["learning_rate"] == "lin_1e-3", "the tree that was given must stay as it is"
 
 
-def test_a_longer_budget_later_does_not_bend_a_schedule(toy_tree: Make) -> None:
+def test_longer_budget_later_keeps_schedules(toy_tree: Make) -> None:
     resolved = resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3"))
     longer = resolve_numbers(set_budget(resolved, 500_000))
     assert longer["algorithm"]["learning_rate"]["to"] == 20_000
@@ -122,7 +122,7 @@ def test_a_schedule_over_an_unknown_number_of_updates_is_an_error(toy_tree: Make
     assert resolve_numbers(toy_tree(advice, cycles))["algorithm"]["learning_rate"] == 1e-3
 
 
-def test_a_run_that_only_evaluates_takes_any_schedule(toy_tree: Make) -> None:
+def test_evaluation_run_accepts_any_schedule(toy_tree: Make) -> None:
     words = "phases=[{name: p, type: eval_only, hooks: [{evaluate: {episodes: 1}}], duration_cycles: 1}]"
     rate = resolve_numbers(toy_tree("algorithm.learning_rate=lin_1e-3", words))["algorithm"]["learning_rate"]
     assert (rate["start"], rate["from"]) == (1e-3, 0)
@@ -144,7 +144,7 @@ def test_metrics_are_written_about_two_hundred_times(toy_tree: Make, steps: int,
     assert resolve_numbers(toy_tree(f"phases.learn.duration_steps={steps}"))["log"]["every_steps"] == every
 
 
-def test_a_given_log_interval_stays(toy_tree: Make) -> None:
+def test_given_log_interval_is_kept(toy_tree: Make) -> None:
     assert resolve_numbers(toy_tree("log.every_steps=7"))["log"]["every_steps"] == 7
 
 
@@ -153,7 +153,7 @@ def test_round_up(number: int, rounded: int) -> None:
     assert round_up(number) == rounded
 
 
-def test_the_machine_is_asked_only_for_what_is_auto(toy_tree: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_auto_values_query_the_machine(toy_tree: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -180,7 +180,7 @@ def test_the_machine_is_asked_only_for_what_is_auto(toy_tree: Make, monkeypatch:
         ("env.num_envs=1", 1),
     ],
 )
-def test_stacked_frames_are_those_of_the_wrapper(words: str, frames: int) -> None:
+def test_frame_stack_is_read_from_the_wrapper(words: str, frames: int) -> None:
     given = re.split(r" (?=\S+=)", words)
     composed = compose("CartPole-v1:dqn", given)
     assert resolve_numbers(composed.tree, composed.sources)["buffers"]["main"]["stacked_frames"] == frames
@@ -200,7 +200,7 @@ STORED = ("offline", "buffers.main.source=somewhere")
         ([*STORED, "buffers.main.sampler=prioritised"], "sampler", 1),
     ],
 )
-def test_annealing_ends_with_the_run(words: list[str], path: str, rows: int) -> None:
+def test_importance_annealing_ends_with_the_run(words: list[str], path: str, rows: int) -> None:
     composed = compose("CartPole-v1:dqn", words)
     resolved = resolve_numbers(composed.tree, composed.sources)
     assert get(resolved, ("buffers", "main", *path.split("."), "beta_rows")) == rows
@@ -224,9 +224,7 @@ def test_resolving_twice_changes_nothing(toy_tree: Make) -> None:
         (300, [("prefill", 300)]),
     ],
 )
-def test_the_last_phase_takes_what_is_left_of_a_budget(
-    toy_tree: Make, steps: int, expected: list[tuple[str, int]]
-) -> None:
+def test_last_phase_gets_the_rest_of_the_budget(toy_tree: Make, steps: int, expected: list[tuple[str, int]]) -> None:
     assert summary(set_budget(toy_tree("two"), steps)) == expected
 
 
@@ -234,7 +232,7 @@ def test_a_budget_keeps_loops_that_fit(toy_tree: Make) -> None:
     assert summary(set_budget(loop_tree(toy_tree), 700)) == [("prefill", 100), ("loop", None), ("end", None)]
 
 
-def test_a_budget_unrolls_the_loop_that_it_cuts(toy_tree: Make) -> None:
+def test_budget_that_ends_in_a_loop_unrolls_it(toy_tree: Make) -> None:
     tree = set_budget(loop_tree(toy_tree), 450)
     assert summary(tree) == [("prefill", 100), ("a", 200), ("b", None), ("a", 150), ("end", None)]
     tree = set_budget(loop_tree(toy_tree), 1_000)
@@ -262,7 +260,7 @@ def test_a_budget_must_be_positive(toy_tree: Make) -> None:
         ("ppo", "cuda", (9, 0), "float32"),
     ],
 )
-def test_bfloat16_is_taken_where_hardware_and_algorithm_have_it(
+def test_bfloat16_is_chosen_if_hardware_and_algorithm_support_it(
     kind: str, device: str, capability: tuple[int, int], precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch

@@ -26,7 +26,7 @@ from tests.unit.test_project import ROOT
 
 SPECS = {"ppo": "CartPole-v1:ppo", "dqn": "CartPole-v1:dqn", "sac": "Pendulum-v1:sac", "dreamer": "CartPole-v1:dreamer"}
 TWICE = ("lr", "n_timesteps", "normalize")
-"""Other words for names that are there."""
+"""Aliases of other names."""
 EXAMPLES: dict[str, Any] = {
     "device": "cpu", "clip_range": "0.1", "policy_kwargs.net_arch": "[8,8]", "policy_kwargs.activation_fn": "nn.ReLU",
     "use_sde": "true", "normalize_advantage": "false", "normalize": "true", "norm_obs": "true", "norm_reward": "true",
@@ -47,8 +47,8 @@ def values(spec: str, *words: str, steps: int | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_every_name_is_refused_with_the_reason_or_translated(kind: str) -> None:
-    """All that mean something are given together, so that what they set is also checked as a whole."""
+def test_every_name_is_translated_or_refused_with_a_reason(kind: str) -> None:
+    """Translated names are also given all at once, so that their combination is checked."""
     words, examples = [], {**EXAMPLES, **({"ent_coef": "auto_0.1"} if kind == "sac" else {})}
     for name in (name for name in NAMES if name not in TWICE and ".net_arch." not in name):
         word = f"{name}={examples.get(name, '8')}"
@@ -59,11 +59,11 @@ def test_every_name_is_refused_with_the_reason_or_translated(kind: str) -> None:
             compose(SPECS[kind], [word])
         assert found.reason in caught.value.message
     _, notes = loaded(SPECS[kind], *words)
-    told = ", ".join(note.partition(" (Stable-Baselines3)")[0] for note in notes)
-    assert [word for word in words if f"{word.partition('=')[0]}=" not in told] == []
+    translated = ", ".join(note.partition(" (Stable-Baselines3)")[0] for note in notes)
+    assert [word for word in words if f"{word.partition('=')[0]}=" not in translated] == []
 
 
-def test_words_become_our_keys() -> None:
+def test_overrides_are_translated_to_our_keys() -> None:
     words = ("lr=1e-3", "ent_coef=0.01", "n_epochs=4", "vf_coef=0.7", "clip_range=0.3", "algorithm.max_grad_norm=1")
     config, notes = loaded("CartPole-v1:ppo", *words, "algorithm.clip_range_vf=0.5")
     algorithm: Any = config.algorithm
@@ -73,13 +73,13 @@ def test_words_become_our_keys() -> None:
     assert "ent_coef=0.01 (Stable-Baselines3) is set as algorithm.entropy_weight=0.01" in notes
 
 
-def test_rollouts_are_counted_in_steps_of_each_env() -> None:
+def test_n_steps_counts_steps_of_each_env() -> None:
     tree = values("CartPole-v1:ppo", "n_steps=128", "n_envs=4", "total_timesteps=1e5")
     assert get(tree, ("phases", "0", "hooks", "0", "collect", "rows")) == 512
     assert tree["phases"][0]["duration_steps"] == 100_000
 
 
-def test_a_prefill_shorter_than_its_rows_keeps_the_budget() -> None:
+def test_prefill_shorter_than_one_collect_keeps_the_budget() -> None:
     tree = values("CartPole-v1:dqn", "learning_starts=100", "total_timesteps=20_000")
     prefill, learn = tree["phases"]
     assert (prefill["duration_steps"], learn["duration_steps"]) == (100, 19_900)
@@ -87,7 +87,7 @@ def test_a_prefill_shorter_than_its_rows_keeps_the_budget() -> None:
     assert tree["buffers"]["main"]["min_rows"] == 100
 
 
-def test_updates_follow_a_collection() -> None:
+def test_train_freq_and_gradient_steps_become_hooks() -> None:
     tree = values("Pendulum-v1:sac", "train_freq=64", "gradient_steps=32", "n_envs=2")
     collect, update = tree["phases"][1]["hooks"][:2]
     assert (collect, update) == ({"collect": {"rows": 128}}, {"update": {"updates": 32}})
@@ -97,7 +97,7 @@ def test_updates_follow_a_collection() -> None:
     assert note == "updates_per_step=1 stays as it is; gradient_steps changes it."
 
 
-def test_a_target_network_is_copied_every_so_many_env_steps() -> None:
+def test_target_update_interval_counts_env_steps() -> None:
     algorithm = values("CartPole-v1:dqn", "train_freq=4", "gradient_steps=2", "target_update_interval=1000")[
         "algorithm"
     ]
@@ -109,14 +109,14 @@ def test_a_target_network_is_copied_every_so_many_env_steps() -> None:
     assert values("CartPole-v1:dqn", *words)["algorithm"]["target_every"] == 5
 
 
-def test_exploration_is_one_schedule_over_a_part_of_the_budget() -> None:
+def test_exploration_settings_become_one_schedule() -> None:
     composed = compose("CartPole-v1:dqn", ["exploration_fraction=0.1", "exploration_final_eps=0.02"], steps=30_000)
     assert composed.tree["algorithm"]["epsilon"] == {"start": 1.0, "end": 0.02, "from": 0, "to": 3000}
     (note,) = composed.notes
     assert note.startswith("exploration_fraction=0.1, exploration_final_eps=0.02 (Stable-Baselines3) is set as")
 
 
-def test_a_constant_exploration_becomes_a_schedule() -> None:
+def test_constant_exploration_becomes_a_schedule() -> None:
     tree = {"algorithm": {"kind": "dqn", "epsilon": 0.3}, "phases": [{"duration_steps": 1000}]}
     found: list[Any] = []
     Translator(lambda: tree, {"exploration_initial_eps": 0.8}, set()).translate(found.extend)
@@ -136,7 +136,7 @@ def test_the_entropy_weight_of_sac_is_its_temperature(word: str, expected: dict[
     assert {key: temperature[key] for key in expected} == expected
 
 
-def test_networks_of_policy_and_value_are_alike() -> None:
+def test_policy_and_value_networks_must_be_equal() -> None:
     tree = values("CartPole-v1:ppo", "policy_kwargs={net_arch: {pi: [8], vf: [8]}, activation_fn: nn.ReLU}")
     network = tree["algorithm"]["network"]
     assert (network["units"], network["activation"]) == ([8], "relu")
@@ -175,17 +175,17 @@ def test_vec_normalize() -> None:
         ("CartPole-v1:ppo", "algorithm.kind=nothing algorithm.n_epochs=1", "has no meaning for nothing"),
     ],
 )  # fmt: skip
-def test_refusals_say_why(spec: str, words: str, expected: str) -> None:
+def test_refusals_give_the_reason(spec: str, words: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(expected)):
         compose(spec, words.split())
 
 
-def test_an_algorithm_of_ones_own_is_what_it_builds_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_algorithm_accepts_the_names_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._TABLE["algorithm"], "mine", "reverie.algos.ppo.PPO")
     assert values("CartPole-v1:ppo", "algorithm.kind=mine", "n_epochs=3")["algorithm"]["epochs"] == 3
 
 
-def test_a_resumed_run_takes_the_names_too() -> None:
+def test_names_work_when_resuming() -> None:
     changed, changes = change_config(prepare_new("CartPole-v1:ppo"), ["ent_coef=0.02"])
     assert "algorithm.entropy_weight" in [change.key for change in changes]
     assert changed.composed.notes == ["ent_coef=0.02 (Stable-Baselines3) is set as algorithm.entropy_weight=0.02"]
@@ -208,7 +208,7 @@ def test_keys_of_the_table_exist() -> None:
                 assert found.key.split(".")[1] in component_config("algorithm", kind).model_fields, (name, kind)
 
 
-def test_the_page_shows_the_table() -> None:
+def test_docs_page_shows_the_table() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", (ROOT / "docs/from_sb3.md").read_text(), re.MULTILINE)
     shown = {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows if name in NAMES}
 

@@ -1,4 +1,4 @@
-"""Every problem is said at once: the key, the value, the source and what would be right."""
+"""All problems are reported at once, with key, value, source and fix."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def problems(*words: str) -> list[str]:
         ("phases.learn.until={at_least: 1, at_most: 2}", "phases.learn.until", "exactly one of at_least and at_most"),
     ],
 )
-def test_a_problem_names_key_value_and_remedy(word: str, key: str, expected: str) -> None:
+def test_problem_names_key_value_and_fix(word: str, key: str, expected: str) -> None:
     (line,) = problems(word)
     assert line.startswith(key)
     assert "(command line)" in line or "missing" in line
@@ -81,7 +81,7 @@ def test_all_problems_are_listed_together() -> None:
     assert keys == {"sed", "algorithm.gama", "algorithm.part.unitz", "env.num_envs", "backend.threads"}
 
 
-def test_a_wrong_part_is_not_blamed_on_its_owner() -> None:
+def test_problem_in_a_component_is_reported_only_there() -> None:
     (line,) = problems("algorithm.part.units=x")
     assert line.startswith("algorithm.part.units = 'x'")
 
@@ -93,13 +93,13 @@ def test_a_source_in_a_file_is_named() -> None:
         load_config(composed.tree, composed.sources)
 
 
-def test_a_missing_algorithm_says_which_there_are() -> None:
+def test_missing_algorithm_is_reported() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config({"env": {"id": "Toy-v0"}, "phases": [{"name": "a"}]})
     assert "algorithm: is missing" in str(caught.value)
 
 
-def test_long_values_are_cut() -> None:
+def test_long_values_are_shortened() -> None:
     (line,) = problems(f"seed={'x' * 500}")
     assert len(line) < 160
 
@@ -124,7 +124,7 @@ def test_a_partial_tree_is_completed_like_a_composed_one() -> None:
     assert config.phases[0].hooks[0].name == "update"
 
 
-def test_types_of_batch_sizes_survive() -> None:
+def test_batch_size_keeps_int_or_float() -> None:
     def batch_size(text: str) -> object:
         return load_config(compose("Toy-v0:toy", [f"algorithm.batch_size={text}"]).tree).algorithm.batch_size  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""YAML values: the traps, the refusals, and writing what can be read back."""
+"""YAML values: surprising types, refusals, and writing values that read back equal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_value_reads_the_same_on_the_command_line_and_in_a_file(text: str, val
 @pytest.mark.parametrize(
     ("text", "value"), [("", ""), ("a: b", "a: b"), ("a # b", "a # b"), ("${algorithm.gamma}", "${algorithm.gamma}")]
 )
-def test_what_is_no_number_or_bracket_is_text_on_the_command_line(text: str, value: str) -> None:
+def test_other_values_on_the_command_line_are_text(text: str, value: str) -> None:
     assert parse_value(text) == value
 
 
@@ -71,7 +71,7 @@ def test_hidden_or_dangerous_yaml_is_refused_with_its_origin(text: str, words: s
     assert caught.value.fix
 
 
-def test_what_is_written_reads_back_with_its_types() -> None:
+def test_written_values_read_back_with_their_types() -> None:
     tree = {
         "texts": ["1e6", "off", "1:30", "null", "3", "", "a: b", "true", ".5", "1_000"],
         "numbers": [1, 1.0, 1e-7, 2.5e30, 7.77e-5, -3],
@@ -106,7 +106,7 @@ def test_short_lists_and_schedules_stay_on_one_line() -> None:
         ("a: " + "[" * 100_000, "nested too deeply"),
     ],
 )
-def test_what_no_config_needs_is_refused(text: str, reason: str) -> None:
+def test_unsupported_yaml_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
         load_yaml(text, "a.yaml")
     assert str(caught.value).startswith("a.yaml: ")

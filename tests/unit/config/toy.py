@@ -43,13 +43,13 @@ def never(*arguments: object) -> None:
 
 
 class Complete:
-    """What every algorithm has."""
+    """The methods of every algorithm."""
 
     reads: ClassVar = dict.fromkeys(("update", "update_model"), Rollout())
     initial_carry = act = state = load_state = policy_state = load_policy_state = update = update_model = never
 
     def __init__(self, *arguments: object) -> None:
-        """Nothing to make."""
+        """Builds nothing."""
 
 
 class ToyAlgorithm(Complete):
@@ -78,7 +78,7 @@ class OtherAlgorithm(Complete):
 
 
 class ToyChild(ToyAlgorithm):
-    """Takes what its parent takes, and more."""
+    """Adds a setting to those of its parent."""
 
     class Config(ToyAlgorithm.Config):
         kind: str = "tests.unit.config.toy.ToyChild"
@@ -86,7 +86,7 @@ class ToyChild(ToyAlgorithm):
 
 
 class Estranged(ToyAlgorithm):
-    """Has settings of its own only."""
+    """Has none of its parent's settings."""
 
     class Config(ComponentConfig):
         kind: str = "tests.unit.config.toy.Estranged"
@@ -97,7 +97,7 @@ class NoTraits(Complete):
 
 
 class FormerHooks(Complete):
-    """Declares what it can do as earlier versions did."""
+    """Declares its capabilities as in earlier versions."""
 
     hooks = ("update", "update_model")
     is_on_policy = True

@@ -36,19 +36,19 @@ def test_a_dump_keeps_the_fields_of_the_chosen_class() -> None:
     assert Whole.model_validate(dumped) == whole
 
 
-def test_a_bare_kind_takes_the_defaults() -> None:
+def test_kind_without_settings_uses_the_defaults() -> None:
     assert Whole.model_validate({"part": "small"}).part == Small.Config()
     given = Small.Config(width=5)
     assert Whole(part=given).part is given
 
 
 @pytest.mark.parametrize("wrong", [{}, {"width": 3}, 5, None, {"kind": 3}])
-def test_without_a_kind_the_known_ones_are_listed(wrong: Any) -> None:
+def test_missing_kind_lists_the_known_ones(wrong: Any) -> None:
     with pytest.raises(ValidationError, match="needs a 'kind', one of: small"):
         Whole.model_validate({"part": wrong})
 
 
-def test_an_unknown_kind_is_answered_with_a_near_one() -> None:
+def test_unknown_kind_names_the_nearest_one() -> None:
     with pytest.raises(ConfigError) as caught:
         Whole.model_validate({"part": "smal"})
     assert "'small'" in caught.value.fix

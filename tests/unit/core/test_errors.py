@@ -1,11 +1,11 @@
-"""Messages that fit on a screen, whatever a file or a name holds."""
+"""Error messages fit on a screen and are safe to print, even with long or hostile contents."""
 
 from __future__ import annotations
 
 from reverie.core.errors import LONGEST_LINE, MOST_LINES, ReverieError
 
 
-def test_a_plain_message_stays_as_it_is() -> None:
+def test_plain_message_is_unchanged() -> None:
     error = ReverieError("Two lines,\n\tand a \u00fc \u00b7", "Type this.")
     assert error.message == "Two lines,\n\tand a \u00fc \u00b7"
     assert str(error) == f"{error.message}\nType this."
@@ -26,5 +26,5 @@ def test_many_lines_keep_their_ends() -> None:
     assert "(940 more lines)" in lines[MOST_LINES // 2]
 
 
-def test_a_terminal_obeys_nothing_in_a_message() -> None:
+def test_control_characters_are_escaped() -> None:
     assert ReverieError("a\x1b[31mb\rc").message == "a\\x1b[31mb\\rc"

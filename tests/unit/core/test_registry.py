@@ -30,11 +30,11 @@ def test_a_new_group_can_be_registered() -> None:
     assert registry.kinds("monitor") == ["ordered"]
 
 
-def test_a_dotted_path_is_a_kind() -> None:
+def test_dotted_path_is_accepted_as_a_kind() -> None:
     assert registry.load("network", "collections.OrderedDict") is OrderedDict
 
 
-def test_a_near_miss_names_the_right_kind() -> None:
+def test_misspelt_kind_names_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="no vector called 'proces'") as caught:
         registry.load("vector", "proces")
     assert "'process'" in caught.value.fix
@@ -45,13 +45,13 @@ def test_a_missing_module_is_named() -> None:
         registry.load("network", "no_such_module.Network")
 
 
-def test_a_missing_name_in_a_module_is_answered_with_near_ones() -> None:
+def test_missing_name_in_a_module_lists_the_nearest_ones() -> None:
     with pytest.raises(ConfigError, match="'collections' has no network 'OrderedDic'") as caught:
         registry.load("network", "collections.OrderedDic")
     assert "'OrderedDict'" in caught.value.fix
 
 
-def test_foreign_code_is_refused_inside_the_block_only() -> None:
+def test_foreign_code_is_refused_only_inside_the_block() -> None:
     with registry.known_kinds_only():
         assert registry.load("vector", "sync").__name__ == "SyncVector"
         with pytest.raises(ConfigError, match="was not made here") as caught:
@@ -77,14 +77,14 @@ def test_refusal_ends_when_the_block_raises() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which a command is typed."""
+    """The folder where the command was started."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(registry, "_user_folder", "")
     registry.search_in(str(tmp_path))
     return tmp_path
 
 
-def test_a_module_of_the_users_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_in_the_users_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "my_own_things.py").write_text("class Network:\n    pass\n")
     assert str(folder) not in sys.path
     assert registry.load("network", "my_own_things.Network").__module__ == "my_own_things"
@@ -92,7 +92,7 @@ def test_a_module_of_the_users_folder_is_found(folder: Path, monkeypatch: pytest
     monkeypatch.delitem(sys.modules, "my_own_things")
 
 
-def test_an_installed_module_goes_before_one_of_the_users_folder(folder: Path) -> None:
+def test_installed_modules_take_precedence_over_the_users_folder(folder: Path) -> None:
     (folder / "collections.py").write_text("class Network:\n    pass\n")
     assert registry.load("network", "collections.OrderedDict") is OrderedDict
     assert str(folder) not in sys.path
@@ -102,6 +102,6 @@ def test_an_installed_module_goes_before_one_of_the_users_folder(folder: Path) -
 
 
 @pytest.mark.parametrize("name", ["..a.B", ".B", "a..B", "a.b-c.D", "a."])
-def test_what_cannot_be_a_path_is_refused(name: str) -> None:
+def test_invalid_dotted_path_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="does not name a network"):
         registry.load("network", name)

@@ -15,7 +15,7 @@ def test_seeds_are_the_same_on_every_machine() -> None:
     assert make_generator(1, "act").integers(1000, size=4).tolist() == [746, 753, 81, 884]
 
 
-def test_seeds_have_31_bits_and_tell_their_parts_apart() -> None:
+def test_seeds_have_31_bits_and_differ_for_different_names() -> None:
     seeds = {derive_seed(seed, word, number) for seed in range(20) for word in "ab" for number in range(20)}
     assert len(seeds) == 20 * 2 * 20
     assert max(seeds) < 2**31
@@ -32,16 +32,16 @@ def test_streams_do_not_depend_on_each_other() -> None:
     assert Streams(4)["act"].random(5).tolist() != alone.tolist()
 
 
-def test_a_stream_goes_on_where_it_was() -> None:
+def test_stream_continues_from_its_last_draw() -> None:
     streams = Streams(3)
     first = streams["act"].random(3)
     assert streams["act"].random(3).tolist() != first.tolist()
 
 
-def test_state_goes_through_json_and_continues() -> None:
+def test_state_survives_json_and_continues() -> None:
     streams = Streams(3)
     streams["act"].random(7)
-    streams["act"].integers(5, dtype=np.int32)  # leaves half a draw behind, which belongs to the state
+    streams["act"].integers(5, dtype=np.int32)  # leaves half of a 64-bit draw, which is part of the state
     streams["update"].standard_normal(2)
     text = json.dumps(streams.state())
     expected = [streams["act"].integers(100, size=4).tolist(), streams["update"].random(4).tolist()]
@@ -53,7 +53,7 @@ def test_state_goes_through_json_and_continues() -> None:
     assert restored["of another run"].random() == Streams(3)["of another run"].random()
 
 
-def test_big_numbers_of_the_state_are_text() -> None:
+def test_large_integers_in_the_state_are_strings() -> None:
     streams = Streams(0)
     streams["act"].random()
     numbers = streams.state()["act"]["state"]

@@ -1,4 +1,4 @@
-"""Schedules: constants, lines, and how they are written."""
+"""Schedules: constants, linear changes, and how they are written."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_a_number_is_constant() -> None:
 
 
 @pytest.mark.parametrize(("steps", "value"), [(0, 1.0), (100, 1.0), (150, 0.75), (300, 0.0), (900, 0.0)])
-def test_a_line_is_held_before_and_after(steps: int, value: float) -> None:
+def test_linear_schedule_is_constant_before_and_after(steps: int, value: float) -> None:
     assert at({"start": 1.0, "end": 0.0, "from": 100, "to": 300}, steps) == pytest.approx(value)
 
 
-def test_a_line_may_rise() -> None:
+def test_linear_schedule_may_rise() -> None:
     assert at({"start": 0.0, "end": 8.0, "to": 4}, 1) == 2.0
 
 
@@ -51,7 +51,7 @@ def test_linear_text_falls_to_zero_over_the_horizon() -> None:
 @pytest.mark.parametrize(
     "wrong", ["3e-4x", "linear", "lin_", "lin_a", True, {"start": 1}, {"start": 1, "end": 0, "x": 1}]
 )
-def test_nonsense_is_refused(wrong: Any) -> None:
+def test_invalid_text_is_refused(wrong: Any) -> None:
     with pytest.raises(ValidationError):
         Example(rate=wrong)
 
@@ -63,7 +63,7 @@ def test_values_are_finite(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("moments", [{}, {"from": 5, "to": 5}, {"from": 5, "to": 4}])
-def test_a_line_needs_time(moments: dict[str, int]) -> None:
+def test_linear_schedule_needs_an_interval(moments: dict[str, int]) -> None:
     with pytest.raises(ValidationError, match="must be above 'from'"):
         Example(rate={"start": 1.0, "end": 0.5, **moments})
     assert Example(rate={"start": 1.0, "end": 1.0, **moments}).rate == constant(1.0).model_copy(
@@ -86,7 +86,7 @@ def test_fractions_are_between_zero_and_one(wrong: Any) -> None:
     assert (FractionConfig(fraction=0).fraction, FractionConfig(fraction="lin_1").fraction.start) == (constant(0), 1)
 
 
-def test_what_is_dumped_can_be_read_again() -> None:
+def test_dumped_schedules_can_be_read_again() -> None:
     line = {"start": 1.0, "end": 0.5, "from": 2, "to": 6}
     for value in (0.25, line):
         dumped = Example(rate=value).model_dump(mode="json")
@@ -97,7 +97,7 @@ def test_what_is_dumped_can_be_read_again() -> None:
 @pytest.mark.parametrize(
     ("start", "short"), [(0.001, "1e-3"), (0.0003, "3e-4"), (2.5e-4, "2.5e-4"), (0.5, "0.5"), (-1e-5, "-1e-5")]
 )
-def test_a_line_over_the_horizon_has_a_short_form_that_means_the_same(start: float, short: str) -> None:
+def test_shortened_linear_schedule_expands_to_the_same_values(start: float, short: str) -> None:
     assert shorten(expand_linear(f"lin_{start}", 100), 100) == f"lin_{short}"
     assert expand_linear(f"lin_{short}", 100) == expand_linear(f"lin_{start}", 100)
 
@@ -109,7 +109,7 @@ def test_other_values_have_no_short_form(value: Any) -> None:
     assert shorten(value, 100) == value
 
 
-def test_a_schedule_may_run_over_updates() -> None:
+def test_schedule_may_count_updates() -> None:
     line = Example.model_validate({"rate": {"start": 1.0, "end": 0.0, "from": 0, "to": 10, "unit": "updates"}}).rate
     assert line.at(Clock(env_steps=10, updates=5)) == 0.5
     assert Example.model_validate({"rate": line.model_dump()}).rate == line

@@ -82,7 +82,7 @@ def test_actions(name: str) -> None:
     assert spec.zeros(1).dtype == spec.dtype
 
 
-def test_random_actions_of_several_kinds_are_those_of_their_parts() -> None:
+def test_random_mixed_actions_concatenate_those_of_their_parts() -> None:
     drawn = ACTIONS["mixed"][1].sample(make_generator("test"), 500)
     assert (drawn.shape, drawn.dtype) == ((500, 5), "float32")
     assert -1 <= drawn[:, :2].min() < -0.95
@@ -90,7 +90,7 @@ def test_random_actions_of_several_kinds_are_those_of_their_parts() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ACTIONS if name not in ("half bounded", "mixed")])
-def test_random_actions_reach_everything_within_the_bounds(name: str) -> None:
+def test_random_actions_cover_the_whole_range(name: str) -> None:
     spec = ACTIONS[name][1]
     drawn = spec.sample(make_generator("test"), 500)
     assert (drawn.shape, drawn.dtype) == ((500, *spec.shape), spec.dtype)
@@ -120,14 +120,14 @@ def test_nested_observations_have_a_key_per_leaf() -> None:
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_specs_go_through_json(name: str) -> None:
+def test_specs_survive_json(name: str) -> None:
     observation = spaces.Dict({str(i): space for i, (space, _, _) in enumerate(OBSERVATIONS.values())})
     specs = specs_of(observation, ACTIONS[name][0])
     assert Specs.from_json(json.loads(json.dumps(specs.to_json()))) == specs
 
 
-def test_leaves_that_would_share_a_name_are_refused() -> None:
-    """Else one would overwrite the other in every row."""
+def test_leaves_with_equal_names_are_refused() -> None:
+    """One would overwrite the other in every row."""
     box = spaces.Box(0, 1, (2,))
     with pytest.raises(ConfigError, match="both called 'a/b'") as caught:
         specs_of(spaces.Dict({"a/b": box, "a": spaces.Dict({"b": box})}))
@@ -135,7 +135,7 @@ def test_leaves_that_would_share_a_name_are_refused() -> None:
     assert list(specs_of(spaces.Dict({"a/b": box})).observations) == ["obs/a/b"]
 
 
-def test_spaces_that_nothing_can_read_are_refused() -> None:
+def test_unsupported_spaces_are_refused() -> None:
     with pytest.raises(ConfigError, match="'obs/words' is a Text space"):
         specs_of(spaces.Dict({"words": spaces.Text(4)}))
     with pytest.raises(ConfigError, match="Actions of a Text space"):

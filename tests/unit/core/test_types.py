@@ -1,4 +1,4 @@
-"""The small values: errors, counters, clocks, sealed arrays."""
+"""Errors, counters, rows, sealed arrays and blocks."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from reverie.core.errors import ConfigError, ReverieError, nearest
 from reverie.core.types import Array, Block, Clock, Sealed, is_last, observation_keys
 
 
-def test_nearest_names_close_words() -> None:
+def test_nearest_lists_similar_words() -> None:
     assert nearest("gama", ["gamma", "epochs"]) == "Did you mean 'gamma'?"
     assert nearest("row", ["rows", "raw", "zebra"]) == "Did you mean 'rows' or 'raw'?"
 
 
-def test_nearest_lists_what_there_is_when_nothing_is_close() -> None:
+def test_nearest_lists_all_words_when_none_is_similar() -> None:
     assert nearest("zzz", ["one", "two"]) == "Known: one, two."
     assert nearest("zzz", [f"word{i:02}" for i in range(13)]).endswith("word11, ....")
     assert nearest("zzz", []) == ""
 
 
-def test_errors_say_what_to_do() -> None:
+def test_errors_include_the_fix() -> None:
     assert str(ConfigError("It is wrong.", "Do this.")) == "It is wrong.\nDo this."
     assert str(ReverieError("It is wrong.")) == "It is wrong."
     assert (ReverieError.exit_code, ConfigError.exit_code) == (1, 2)
 
 
-def test_counters_come_back_from_their_state() -> None:
+def test_counters_are_restored_from_their_state() -> None:
     counters = Counters(env_steps=5, rows=7, updates=3, cycles=2, episodes=1, horizon_steps=50)
     restored = Counters()
     restored.load_state(counters.state())
@@ -67,7 +67,7 @@ def test_the_name_is_not_part_of_the_digest() -> None:
     assert Sealed("one", {"a": np.ones(2)}).digest == Sealed("two", {"a": np.ones(2)}).digest
 
 
-def test_a_block_gives_its_moments_in_order_of_time() -> None:
+def test_block_yields_its_moments_in_order_of_time() -> None:
     rows = {"is_first": np.array([[True, False, False], [True, False, True]]), "obs": np.arange(12).reshape(2, 3, 2)}
     block = Block(rows, arriving={}, policy_version=7)
     assert len(block) == 3

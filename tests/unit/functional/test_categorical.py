@@ -1,4 +1,4 @@
-"""Categorical latents: hand numbers, frequencies, and gradients that flow where they should."""
+"""Categorical latents: numbers worked by hand, sample frequencies, and where gradients flow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_sampling_inverts_the_distribution_function() -> None:
     assert ((drawn == 0) | (drawn == 1)).all()
 
 
-def test_samples_come_as_often_as_they_should() -> None:
+def test_sample_frequencies_match_the_probabilities() -> None:
     probability = mix_uniform(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]), 0.01)
     uniform = make_generator(1).random((40_000, 2), dtype=np.float32)
     drawn = sample_one_hot(probability.expand(40_000, 3, 2), torch.as_tensor(uniform))
@@ -48,7 +48,7 @@ def test_one_hot_has_classes_before_variables() -> None:
     assert one_hot(torch.tensor([[2, 0]]), 3).tolist() == [[[0, 1], [0, 0], [1, 0]]]
 
 
-def test_straight_through_shows_the_sample_and_moves_the_probabilities() -> None:
+def test_straight_through_returns_the_sample_with_gradients_of_the_probabilities() -> None:
     logits = torch.tensor([[0.3], [-0.2], [0.1]], requires_grad=True)
     weight = torch.tensor([[1.0], [5.0], [-2.0]])
     sample = one_hot(torch.tensor([1]), 3)
@@ -69,7 +69,7 @@ def test_divergence_and_entropy_by_hand() -> None:
     torch.testing.assert_close(entropy(torch.cat([HALF, HALF], 1)), torch.tensor(2 * math.log(2)))
 
 
-def test_free_nats_cut_value_and_gradient() -> None:
+def test_free_nats_clip_value_and_gradient() -> None:
     logits = torch.tensor([[0.0], [0.0]], requires_grad=True), torch.tensor([[0.0], [1.0]], requires_grad=True)
     posterior, prior = (mix_uniform(each, 0.0) for each in logits)
     dynamics, representation = kl_losses(posterior, prior.log(), free_nats=1.0)
@@ -78,7 +78,7 @@ def test_free_nats_cut_value_and_gradient() -> None:
     assert all((gradient == 0).all() for gradient in gradients)
 
 
-def test_each_half_of_the_divergence_pulls_one_side() -> None:
+def test_each_kl_half_trains_one_side() -> None:
     logits = torch.tensor([[0.0], [0.0]], requires_grad=True), torch.tensor([[0.0], [1.0]], requires_grad=True)
     posterior, prior = (mix_uniform(each, 0.0) for each in logits)
     dynamics, representation = kl_losses(posterior, prior.log(), free_nats=0.0)
@@ -94,8 +94,8 @@ def test_each_half_of_the_divergence_pulls_one_side() -> None:
 
 @pytest.mark.parametrize("unimix", [0.0, 0.01])
 @pytest.mark.parametrize("gap", [1.0, 110.0, 1e4])
-def test_divergences_of_sure_distributions_equal_those_in_double_precision(gap: float, unimix: float) -> None:
-    """With gaps above 103 the smaller probability is 0 in single precision, and its logarithm infinite."""
+def test_divergences_of_near_deterministic_distributions_match_double_precision(gap: float, unimix: float) -> None:
+    """With logit gaps above 103 the smaller probability is 0 in single precision, and its logarithm infinite."""
     found, wanted = [], []
     for dtype, results in ((torch.float32, found), (torch.float64, wanted)):
         logits = torch.tensor([[gap, 0.0, gap], [0.0, gap, 0.0]], dtype=dtype, requires_grad=True)
@@ -108,7 +108,7 @@ def test_divergences_of_sure_distributions_equal_those_in_double_precision(gap: 
         torch.testing.assert_close(single.double(), double, rtol=1e-5, atol=1e-6)
 
 
-def test_classes_that_round_to_impossible_cost_the_gap_of_their_logits() -> None:
+def test_classes_with_underflowing_probability_cost_their_logit_gap() -> None:
     posterior = mix_uniform(torch.tensor([[110.0, 0.0], [0.0, 110.0]]), 0.0)
     log_prior = log_mix_uniform(torch.tensor([[0.0, 110.0], [110.0, 0.0]]), 0.0)
     assert (posterior == 0).sum() == 2

@@ -1,4 +1,4 @@
-"""Distributions of returns: numbers worked out by hand, and slow forms written from the papers, atom by atom."""
+"""Distributions of returns against numbers worked by hand and slow implementations of the papers, atom by atom."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def project(probability: list[float], reward: float, discount: float) -> list[fl
 
 
 def project_slowly(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
-    """Algorithm 1 of Bellemare et al. 2017, with the case that it forgets (an atom that falls onto a place)."""
+    """Algorithm 1 of Bellemare et al. 2017, plus the case it omits (a shifted atom exactly on the grid)."""
     atoms = support.tolist()
     low, high, spacing = atoms[0], atoms[-1], atoms[1] - atoms[0]
     result = np.zeros(probability.shape)
     for sample, (r, g) in enumerate(zip(reward.tolist(), discount.tolist(), strict=True)):
         for atom, mass in zip(atoms, probability[sample].tolist(), strict=True):
-            place = (min(max(r + g * atom, low), high) - low) / spacing
-            below, above = math.floor(place), math.ceil(place)
+            position = (min(max(r + g * atom, low), high) - low) / spacing
+            below, above = math.floor(position), math.ceil(position)
             if below == above:
                 result[sample, below] += mass
             else:
-                result[sample, below] += mass * (above - place)
-                result[sample, above] += mass * (place - below)
+                result[sample, below] += mass * (above - position)
+                result[sample, above] += mass * (position - below)
     return torch.tensor(result, dtype=torch.float32)
 
 
@@ -58,7 +58,7 @@ def quantile_loss_slowly(quantiles: Tensor, target: Tensor, threshold: float) ->
     ("probability", "reward", "discount", "expected"),
     [
         ([0.1, 0.2, 0.3, 0.4], 0.0, 1.0, [0.1, 0.2, 0.3, 0.4]),  # nothing moves
-        ([0.1, 0.2, 0.3, 0.4], 1.0, 1.0, [0, 0.1, 0.2, 0.7]),  # one place up; what would leave stays at the top
+        ([0.1, 0.2, 0.3, 0.4], 1.0, 1.0, [0, 0.1, 0.2, 0.7]),  # one atom up; the rest stays at the top atom
         ([0.1, 0.2, 0.3, 0.4], -9.0, 1.0, [1, 0, 0, 0]),
         ([0.1, 0.2, 0.3, 0.4], 0.25, 0.0, [0, 0.75, 0.25, 0]),  # terminal: all the mass at the reward
         ([0.0, 0.0, 0.0, 1.0], 0.0, 0.6, [0, 0, 0.8, 0.2]),  # 2 * 0.6 = 1.2
@@ -80,7 +80,7 @@ def test_projection_equals_the_papers_loop() -> None:
     torch.testing.assert_close(result.sum(1), torch.ones(40))
 
 
-def test_projection_keeps_the_mean_unless_it_is_cut() -> None:
+def test_projection_preserves_the_mean_within_the_support() -> None:
     probability, support = torch.tensor([[0.1, 0.2, 0.3, 0.4]]), SUPPORT
     result = project_categorical(probability, torch.tensor([0.3]), torch.tensor([0.7]), support)
     # The mean is 1; 0.3 + 0.7 * 1 = 1, and no atom leaves the range: 0.3 + 0.7 * 2 = 1.7
@@ -103,7 +103,7 @@ def test_quantile_loss_equals_the_papers_sum() -> None:
         torch.testing.assert_close(result, quantile_loss_slowly(quantiles, target, threshold))
 
 
-def test_quantile_loss_is_least_at_the_quantiles() -> None:
+def test_quantile_loss_is_minimal_at_the_quantiles() -> None:
     """Gradient descent on samples of a uniform variable finds 1/8, 3/8, 5/8, 7/8."""
     samples = (torch.arange(400) + 0.5).unsqueeze(0) / 400
     quantiles = torch.full((1, 4), 0.5, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Gaussian latents by hand numbers and by torch's own distributions."""
+"""Gaussian latents against numbers worked by hand and torch.distributions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def statistics(*pairs: tuple[float, float]) -> torch.Tensor:
     return torch.tensor(pairs).T.contiguous()
 
 
-def test_deviations_stay_above_the_smallest() -> None:
+def test_deviations_stay_above_the_minimum() -> None:
     found = mean_and_std(torch.tensor([1.0, 2.0, -100.0, 0.0]), 0.1)
     torch.testing.assert_close(found, torch.tensor([[1.0, 2.0], [0.1, 0.1 + math.log(2)]]))
 
 
-def test_draws_by_hand() -> None:
+def test_samples_by_hand() -> None:
     drawn = rsample_normal(statistics((1.0, 2.0), (-1.0, 0.5)), torch.tensor([0.5, -2.0]))
     assert drawn.tolist() == [2.0, -2.0]
 
 
-def test_divergence_and_entropy_equal_torchs() -> None:
+def test_divergence_and_entropy_agree_with_torch() -> None:
     one, other = statistics((0.3, 0.5), (-1.0, 2.0)), statistics((0.0, 1.0), (1.0, 0.7))
     wanted = torch_kl_divergence(Normal(*one), Normal(*other)).sum()
     torch.testing.assert_close(kl_divergence(one, other), wanted)
@@ -36,7 +36,7 @@ def test_divergence_and_entropy_equal_torchs() -> None:
     torch.testing.assert_close(kl_divergence(statistics((1.0, 1.0)), statistics((0.0, 1.0))), torch.tensor(0.5))
 
 
-def test_each_half_pulls_one_side_and_nothing_below_the_free_nats() -> None:
+def test_each_kl_half_trains_one_side_and_none_below_the_free_nats() -> None:
     posterior = statistics((2.0, 1.0)).requires_grad_()
     prior = statistics((0.0, 1.0)).requires_grad_()
     dynamics, representation = kl_losses(posterior, prior, 1.0)

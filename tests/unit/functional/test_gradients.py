@@ -1,4 +1,4 @@
-"""Derivatives written out against autograd's, at points on both sides of every bend."""
+"""Hand-written derivatives against autograd, at points on both sides of every kink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses against numbers worked by hand; the last entry always has weight 0 and a value that would show."""
+"""Losses against numbers worked by hand. The last entry has weight 0 and a value that would show."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_weighted_std() -> None:
     assert weighted_std(torch.tensor([1.0, 2, 6, 999]), WEIGHT).item() == pytest.approx(math.sqrt(14 / 3))
 
 
-def test_no_weight_gives_zero_and_not_nan() -> None:
+def test_zero_total_weight_gives_zero_and_not_nan() -> None:
     nothing = torch.zeros(4)
     x = torch.tensor([1.0, 2, 6, 999])
     assert weighted_mean(x, nothing).item() == 0
@@ -59,7 +59,7 @@ def test_explained_variance() -> None:
     assert explained_variance(target, torch.full((4,), 2.0), WEIGHT).item() == 0
 
 
-def test_policy_loss_clips_only_what_gains() -> None:
+def test_policy_loss_clips_only_improvements() -> None:
     ratio = log_ratios(1.5, 0.5, 1.1, 3.0)
     # good actions: min(1.5 * 2, 1.2 * 2) = 2.4   min(0.5 * 1, 0.8 * 1) = 0.5   1.1 * 1 = 1.1   sum 4
     good = torch.tensor([2.0, 1, 1, 999])

@@ -1,4 +1,4 @@
-"""Three stretches of five transitions, small enough to work out every number by hand.
+"""Three sequences of five transitions, small enough to work every number by hand.
 
 All have rewards 1 2 0 4 8 (arriving in rows 1 to 5) and values 10 20 30 40 50 60 (of rows 0 to 5), with
 gamma = lam = 0.5. They differ in how they end:
@@ -7,7 +7,7 @@ A   row 2 is terminated, row 3 starts an episode, row 5 is truncated
 B   row 2 is truncated, row 3 starts an episode, row 5 is terminated
 C   nothing ends, the data stop at row 5
 
-Transition 2 leads from a final row to a first row in A and B: it is none, and everything there is 0.
+Transition 2 of A and B goes from a final row to a first row. It is not a real transition, so all its results are 0.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_discounted_return_by_hand() -> None:
     check(discounted_return(REWARD, *ENDS, GAMMA), [[2, 2, 0, 8, 8], [2, 2, 0, 8, 8], [3, 4, 4, 8, 8]])
 
 
-def test_discounted_return_bootstraps_through_cuts_only() -> None:
+def test_discounted_return_bootstraps_only_through_truncation() -> None:
     # A  t=4: 8 + 30 = 38   t=3: 4 + 19 = 23   t=1: 2         t=0: 2
     # B  t=4: 8             t=3: 8             t=1: 2 + 15    t=0: 1 + 8.5 = 9.5
     # C  t=4: 38  t=3: 23   t=2: 11.5          t=1: 7.75      t=0: 4.875
@@ -97,7 +97,7 @@ def test_two_step_return_by_hand() -> None:
     )
 
 
-def test_n_step_says_which_row_to_value() -> None:
+def test_n_step_gives_the_row_to_bootstrap_from() -> None:
     parts = n_step(REWARD, *ENDS, GAMMA, n=2)
     check(parts.reward, [[2, 2, 0, 8, 8], [2, 2, 0, 8, 8], [2, 2, 2, 8, 8]])
     check(parts.discount, [[0, 0, 0, 0.25, 0.5], [0.25, 0.5, 0, 0, 0], [0.25, 0.25, 0.25, 0.25, 0.5]])
@@ -117,8 +117,8 @@ def test_n_steps_beyond_the_data_are_the_discounted_return() -> None:
     torch.testing.assert_close(n_step_return(REWARD, NEXT_VALUE, *ENDS, GAMMA, n=9), expected)
 
 
-def test_a_gap_without_a_final_row_is_a_cut() -> None:
-    weight = torch.tensor([[1.0, 1, 0, 1]])  # row 2 never led to row 3, yet nothing ended there
+def test_gap_without_a_final_row_is_a_truncation() -> None:
+    weight = torch.tensor([[1.0, 1, 0, 1]])  # no transition from row 2 to row 3, but no end either
     never = torch.zeros(1, 4, dtype=torch.bool)
     reward, next_value = torch.tensor([[1.0, 2, 64, 4]]), torch.tensor([[10.0, 20, 128, 40]])
     value = torch.tensor([[5.0, 10, 20, 128]])
@@ -132,7 +132,7 @@ def test_a_gap_without_a_final_row_is_a_cut() -> None:
 
 
 def test_an_end_counts_even_if_no_final_row_follows() -> None:
-    # transitions put side by side without their final rows: the first ends by a cut, the second goes on
+    # consecutive transitions without final rows: the first is truncated, the second continues
     weight, never = torch.ones(1, 2), torch.zeros(1, 2, dtype=torch.bool)
     last = torch.tensor([[True, False]])
     reward, next_value = torch.tensor([[1.0, 2]]), torch.tensor([[10.0, 20]])
@@ -147,7 +147,7 @@ def test_an_end_counts_even_if_no_final_row_follows() -> None:
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.3, 0.95, 1.0])
-def test_against_the_forward_view(lam: float) -> None:
+def test_lambda_returns_equal_the_forward_view(lam: float) -> None:
     reward, values, ends = random_experience(num_streams=6, length=40)
     value, next_value = values[:, :-1], values[:, 1:]
     expected = forward_view(reward, next_value, *ends, gamma=0.9, lam=lam)
@@ -165,7 +165,7 @@ def test_lambda_one_is_the_discounted_return() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 3, 5])
-def test_n_step_against_a_walk(n: int) -> None:
+def test_n_step_equals_a_loop_over_rows(n: int) -> None:
     reward, values, ends = random_experience(num_streams=5, length=25)
     result = n_step_return(reward, values[:, 1:], *ends, 0.9, n)
     walked = torch.tensor(
@@ -186,7 +186,7 @@ def test_the_first_n_steps_are_the_first_column_of_all(n: int) -> None:
     assert len(np.unique(found.discount)) > n  # all kinds of ends occur
 
 
-def test_what_a_final_row_holds_is_never_used() -> None:
+def test_values_in_final_rows_are_never_used() -> None:
     spoilt_reward, spoilt_value = REWARD.clone(), VALUES.clone()
     spoilt_value[0, 2] = 1e6  # A: the absorbing row
     spoilt_reward[:2, 2] = 1e6  # A and B: arrives in a first row
@@ -195,7 +195,7 @@ def test_what_a_final_row_holds_is_never_used() -> None:
 
 
 def random_experience(num_streams: int, length: int) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Random rows with ends of both kinds, taken apart by ``transitions``."""
+    """Random rows with both kinds of ends, split by ``transitions``."""
     rng = np.random.default_rng(7)
     shape = (num_streams, length + 1)
     last = np.zeros(shape, bool)
@@ -225,7 +225,7 @@ def walk(
     n: int,
     gamma: float,
 ) -> float:
-    """The n-step return from column t by walking forward through one stream."""
+    """The n-step return from column t, by a loop over one env's rows."""
     if weight[t] == 0:
         return 0.0
     total = 0.0
@@ -247,7 +247,7 @@ def forward_view(
     gamma: float,
     lam: float,
 ) -> Tensor:
-    """(1 - lam) * sum of lam^(n-1) * n-step returns; the longest one takes all the weight that is left."""
+    """(1 - lam) * sum of lam^(n-1) * n-step returns; the longest one gets the remaining weight."""
     result = torch.zeros_like(reward)
     for b, t in itertools.product(*map(range, reward.shape)):
         stream = (reward[b], next_value[b], terminated[b], last[b], weight[b])

@@ -1,4 +1,4 @@
-"""Symlog and two-hot by hand numbers, and against a slow form that writes out every bin."""
+"""Symlog and two-hot against numbers worked by hand and dense targets over all bins."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_bins_are_exactly_symmetric_and_sorted(count: int) -> None:
 
 
 def test_two_hot_by_hand() -> None:
-    # 2 lies a third of the way from 1 to 4; 9 and -9 are beyond the ends; 1 lies on a bin
+    # 2 is a third of the way from 1 to 4; 9 and -9 are beyond the ends; 1 is a bin
     below, share = two_hot(torch.tensor([2.0, 9.0, -9.0, 1.0, -2.5]), BINS)
     weights = [[1 - 1 / 3, 1 / 3], [0, 1], [1, 0], [1, 0], [0.5, 0.5]]
     assert below.tolist() == [3, 3, 0, 3, 0]
     torch.testing.assert_close(torch.stack([1 - share, share], 1), torch.tensor(weights))
 
 
-def test_loss_equals_the_cross_entropy_with_every_bin_written_out() -> None:
+def test_loss_equals_dense_cross_entropy() -> None:
     logits, target = random_tensor(7, 5), random_tensor(7, scale=3)
     below, share = two_hot(target, BINS)
     dense = torch.zeros(7, 5)
@@ -62,12 +62,12 @@ def test_loss_equals_the_cross_entropy_with_every_bin_written_out() -> None:
     torch.testing.assert_close(loss_of(logits, target), expected)
 
 
-def test_gradients_equal_those_of_the_cross_entropy_with_every_bin_written_out() -> None:
+def test_gradients_equal_dense_cross_entropy() -> None:
     logits, bins = random_tensor(6, 5).double().requires_grad_(), BINS.double()
     targets, weights = random_tensor(2, 6, scale=3).double(), random_tensor(2, 6).double()
     dense = torch.zeros(2, 6, 5).double()
-    for (below, share), place in zip((two_hot(target, bins) for target in targets), dense, strict=True):
-        place.scatter_(1, below[:, None], (1 - share)[:, None]).scatter_(1, below[:, None] + 1, share[:, None])
+    for (below, weight), row in zip((two_hot(target, bins) for target in targets), dense, strict=True):
+        row.scatter_(1, below[:, None], (1 - weight)[:, None]).scatter_(1, below[:, None] + 1, weight[:, None])
     expected = -(dense * logits.log_softmax(-1)).sum(-1)
     found = torch.stack(two_hot_losses(logits, logits.detach().softmax(-1), bins, *targets))
     torch.testing.assert_close(found, expected)
@@ -85,7 +85,7 @@ def test_mean_is_the_expectation() -> None:
     torch.testing.assert_close(two_hot_mean(logits.softmax(-1), BINS), logits.softmax(-1) @ BINS)
 
 
-def test_gradient_descent_on_the_loss_leads_the_mean_to_the_target() -> None:
+def test_gradient_descent_moves_the_mean_to_the_target() -> None:
     target = torch.tensor([3.0, -0.5])
     logits = torch.zeros(2, 5, requires_grad=True)
     for _ in range(300):

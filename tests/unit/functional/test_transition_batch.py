@@ -1,4 +1,4 @@
-"""Transitions of sequences: by hand, and against a loop over rows. Microbatches."""
+"""Transitions of sequences, worked by hand and against a loop over rows. Microbatches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_sequence(rewards: list[float], **flags: list[int]) -> Row:
     return batch
 
 
-def test_a_sequence_by_hand() -> None:
+def test_transitions_of_a_sequence_by_hand() -> None:
     """Two steps, gamma 0.5, one burn-in row. Row 4 is truncated, row 5 starts an episode.
 
     =====  ===========  =======  ========
@@ -62,7 +62,7 @@ def test_the_discount_of_a_terminal_transition_is_zero() -> None:
 
 
 def transition_from(batch: Row, sample: int, row: int, gamma: float, n: int) -> tuple[float, int, float] | None:
-    """Reward, last row and discount of the transition from a row. None if the sequence does not hold all of it."""
+    """Reward, last row and discount of the transition from a row. None if it does not fit into the sequence."""
     flags = {name: batch[name][sample] for name in ("is_first", "terminated", "truncated", "valid")}
     reward, last = 0.0, row
     for count in range(n):
@@ -92,7 +92,7 @@ def random_sequences(seed: int, count: int = 40, length: int = 13) -> Row:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 @pytest.mark.parametrize("burn_in", [0, 4])
-def test_sequences_against_a_loop_over_rows(n: int, burn_in: int) -> None:
+def test_sequences_equal_a_loop_over_rows(n: int, burn_in: int) -> None:
     batch = random_sequences(10 * n + burn_in)
     transitions = sequence_transitions(batch, 0.9, n, burn_in)
     count, length = transitions.weights.shape
@@ -127,7 +127,7 @@ def test_a_sequence_with_one_transition_equals_a_single_sample() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
-def test_microbatches_hold_samples_with_all_their_transitions(size: int) -> None:
+def test_microbatches_keep_all_transitions_of_a_sample(size: int) -> None:
     flat = sequence_transitions(random_sequences(4, count=5, length=7), 0.9, 2, burn_in=1).flatten()
     tensors = TransitionBatch(
         *({key: torch.as_tensor(value) for key, value in obs.items()} for obs in flat[:2]),

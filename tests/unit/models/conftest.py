@@ -1,4 +1,4 @@
-"""Networks of these sizes are computed on one thread: several would mostly wait for each other."""
+"""One thread for every test: with small networks, several threads mostly wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RSSM with Gaussian latents against a plain form, and what it stores."""
+"""The RSSM with Gaussian latents against a reference implementation, and what it stores."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.as_tensor(make_generator(seed, "numbers").standard_normal(shape), dtype=torch.float32)
 
 
-def test_sizes_are_those_of_numbers() -> None:
+def test_latent_sizes() -> None:
     assert (CONFIG.width, CONFIG.outputs) == (3, 6)
     assert (RSSMConfig(stoch=3, classes=4).width, RSSMConfig(stoch=3, classes=4).outputs) == (12, 12)
 
 
-def test_observing_equals_one_step_after_the_other(rssm: GaussianRSSM) -> None:
+def test_observing_equals_single_steps(rssm: GaussianRSSM) -> None:
     tokens, actions, noise = numbers(2, 4, 5, seed=1), numbers(2, 4, 2, seed=2), numbers(2, 4, 3, seed=3)
     is_first = torch.zeros(2, 4, dtype=torch.bool)
     is_first[0, 2] = True
@@ -52,7 +52,7 @@ def test_observing_equals_one_step_after_the_other(rssm: GaussianRSSM) -> None:
             torch.testing.assert_close(post.params[row, step], torch.stack([mean[0], deviation[0]]))
 
 
-def test_both_forms_of_imagination_agree_and_one_has_gradients(rssm: GaussianRSSM) -> None:
+def test_imagination_with_and_without_gradients_agrees(rssm: GaussianRSSM) -> None:
     start, noise = Latent(numbers(4, 8), numbers(4, 3, seed=1)), numbers(5, 4, 3, seed=2)
     action = numbers(4, 2, seed=3).requires_grad_()
     features, _ = rssm.imagine_with_gradient(start, lambda *_: Decision(action, encoded=action), noise)
@@ -62,7 +62,7 @@ def test_both_forms_of_imagination_agree_and_one_has_gradients(rssm: GaussianRSS
     assert (gradient != 0).any()
 
 
-def test_latents_are_stored_as_they_are(rssm: GaussianRSSM) -> None:
+def test_latents_are_stored_unchanged(rssm: GaussianRSSM) -> None:
     latent = Latent(numbers(2, 8), numbers(2, 3, seed=1))
     stored = rssm.unpack(DEFAULT.to_tensors(rssm.pack(latent)))
     assert torch.equal(stored.features, latent.features)
@@ -70,7 +70,7 @@ def test_latents_are_stored_as_they_are(rssm: GaussianRSSM) -> None:
     assert rssm.sample_noise(make_generator(0), 9, 9).min() < 0
 
 
-def test_many_gaussian_latents_are_not_looked_up() -> None:
+def test_many_gaussian_latents_are_not_stored_as_indices() -> None:
     """As many categorical columns would be stored as indices."""
     config = CONFIG.model_copy(update={"stoch": MIN_LOOKUP_COLUMNS})
     with seeded(make_generator(0)):

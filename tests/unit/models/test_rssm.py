@@ -1,4 +1,4 @@
-"""The RSSM against a plain form that does one step at a time and hoists nothing out of the loop."""
+"""The RSSM against a reference implementation that does one step at a time and precomputes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rssm() -> RSSM:
 
 
 def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, actions (some of them too big), starts of episodes, noise."""
+    """Tokens, actions (some out of bounds), first rows, noise."""
     tokens, actions = uniform(COUNT, STEPS, TOKENS, seed=1) - 0.5, 4 * uniform(COUNT, STEPS, ACTIONS, seed=2) - 2
     is_first = torch.zeros(COUNT, STEPS, dtype=torch.bool)
     is_first[0, 0] = is_first[1, 3] = True
@@ -46,7 +46,7 @@ def start(rssm: RSSM) -> Latent:
 
 
 def encoded(actions: Callable[[Features, int], Tensor]) -> Policy:
-    """A policy that gives encoded actions."""
+    """A policy that returns encoded actions."""
 
     def decide(features: Features, step: int) -> Decision:
         action = actions(features, step)
@@ -83,7 +83,7 @@ def plain_sample(logits: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def test_observing_equals_the_plain_form(rssm: RSSM) -> None:
+def test_observing_equals_the_reference_implementation(rssm: RSSM) -> None:
     tokens, actions, is_first, noise = inputs()
     found = rssm.observe(start(rssm), tokens, actions, is_first, noise)
     for env in range(COUNT):
@@ -105,10 +105,10 @@ def test_observing_equals_the_plain_form(rssm: RSSM) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("fewest", [1, 256])
 @pytest.mark.parametrize("is_initial", [False, True])
-def test_imagining_equals_the_plain_form(
+def test_imagining_equals_the_reference_implementation(
     rssm: RSSM, is_initial: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With and without lookups, also from the beginning of an episode, where variables have no class."""
+    """With and without lookups, also at the start of an episode, where variables have no class."""
     monkeypatch.setattr("reverie.models.rssm.MIN_LOOKUP_COLUMNS", fewest)
     noise = uniform(4, COUNT, CONFIG.stoch, seed=6)
 
@@ -127,7 +127,7 @@ def test_imagining_equals_the_plain_form(
 
 
 @torch.no_grad()
-def test_discrete_actions_looked_up_equal_those_projected(rssm: RSSM) -> None:
+def test_looked_up_discrete_actions_equal_projected_ones(rssm: RSSM) -> None:
     noise = uniform(3, COUNT, CONFIG.stoch, seed=6)
 
     policy = encoded(lambda features, step: torch.eye(ACTIONS)[(torch.arange(COUNT) + step) % ACTIONS])
@@ -138,7 +138,7 @@ def test_discrete_actions_looked_up_equal_those_projected(rssm: RSSM) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("is_initial", [False, True])
-def test_features_are_one_hot_from_a_number_of_columns_on(
+def test_features_become_one_hot_above_a_number_of_columns(
     rssm: RSSM, is_initial: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     latent, imagined = rssm.initial(COUNT) if is_initial else start(rssm), []
@@ -152,7 +152,7 @@ def test_features_are_one_hot_from_a_number_of_columns_on(
 
 
 @torch.no_grad()
-def test_a_scan_in_two_pieces_is_one_scan(rssm: RSSM) -> None:
+def test_scan_in_two_pieces_equals_one_scan(rssm: RSSM) -> None:
     whole = rssm.observe(start(rssm), *inputs()).latent
     first = rssm.observe(start(rssm), *(part[:, :2] for part in inputs())).latent
     between = Latent(first.deter[:, -1], first.stoch[:, -1])
@@ -161,7 +161,7 @@ def test_a_scan_in_two_pieces_is_one_scan(rssm: RSSM) -> None:
 
 
 @torch.no_grad()
-def test_nothing_before_a_first_row_counts(rssm: RSSM) -> None:
+def test_rows_before_a_first_row_have_no_effect(rssm: RSSM) -> None:
     tokens, actions, is_first, noise = inputs()
     before = rssm.observe(start(rssm), tokens, actions, is_first, noise).latent.features
     tokens[1, :3] += 1
@@ -192,7 +192,7 @@ def test_blocks_must_divide_deter() -> None:
 
 
 def test_actions_out_of_bounds_still_have_a_gradient(rssm: RSSM) -> None:
-    """The gradient at the bound, divided by the factor that the action is too big."""
+    """It is the gradient at the bound, divided by the factor by which the action exceeds it."""
 
     def slope(*action: float) -> Tensor:
         given = torch.tensor([action], requires_grad=True)
@@ -206,8 +206,8 @@ def test_actions_out_of_bounds_still_have_a_gradient(rssm: RSSM) -> None:
     torch.testing.assert_close(slope(1.0, 0.5), slope(1.5, 0.5) * torch.tensor([1.5, 1.0]))
 
 
-def test_latents_are_stored_as_bytes_and_come_back() -> None:
-    """With the largest number of classes; a variable without a class has none afterwards."""
+def test_latents_stored_as_bytes_are_restored() -> None:
+    """With the largest number of classes. A variable without a class has none after restoring."""
     with backend.seeded(make_generator(0)):
         rssm = RSSM(RSSMConfig(deter=2, hidden=2, stoch=255, classes=255, blocks=1), ACTIONS, TOKENS)
     stoch = torch.cat([torch.eye(255).view(1, -1), rssm.initial(1).stoch])

@@ -1,4 +1,4 @@
-"""Any mix of observations goes in and comes out; losses by hand; actions of all kinds."""
+"""Encoding and decoding of any mix of observations, losses worked by hand, actions of all kinds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def observe(model: RSSMWorldModel, specs: Specs) -> tuple[Latent, dict[str, torc
 
 
 @pytest.mark.parametrize("kind", OBSERVATIONS)
-def test_everything_that_is_seen_is_decoded_in_its_own_form(kind: str) -> None:
+def test_every_observation_is_decoded_in_its_own_shape(kind: str) -> None:
     specs = Specs(OBSERVATIONS[kind], DISCRETE)
     model = make_model(specs)
     latent, rows, losses = observe(model, specs)
@@ -60,11 +60,11 @@ def test_everything_that_is_seen_is_decoded_in_its_own_form(kind: str) -> None:
         assert value.dtype == rows[key].dtype
 
 
-def test_symlog_presses_numbers_and_leaves_indices_alone() -> None:
+def test_symlog_applies_to_vectors_but_not_to_indices() -> None:
     number, index = ObservationSpec((2,), "float32", "vector"), ObservationSpec((), "int64", "discrete", (3,))
     model = make_model(Specs({"index": index, "number": number}, DISCRETE))
-    seen = []
-    model.encoder.layers.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    inputs = []
+    model.encoder.layers.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
     model.encoder(
         {
             "number": torch.tensor([[[9.0, -1.0]]]),
@@ -72,10 +72,10 @@ def test_symlog_presses_numbers_and_leaves_indices_alone() -> None:
             "is_first": torch.zeros(1, 1, dtype=torch.bool),
         }
     )
-    assert seen[0].tolist() == [pytest.approx([math.log(10), -math.log(2), 0, 0, 1])]
+    assert inputs[0].tolist() == [pytest.approx([math.log(10), -math.log(2), 0, 0, 1])]
 
 
-def test_reconstruction_is_a_sum_over_all_that_is_seen() -> None:
+def test_reconstruction_loss_sums_over_all_observations() -> None:
     specs = Specs(OBSERVATIONS["mixed"], DISCRETE)
     model = make_model(specs)
     latent, rows, losses = observe(model, specs)
@@ -89,7 +89,7 @@ def test_reconstruction_is_a_sum_over_all_that_is_seen() -> None:
     torch.testing.assert_close(losses["reconstruction"].flatten(), expected)
 
 
-def test_continuation_learns_the_discount_and_nothing_after_an_end() -> None:
+def test_continuation_targets_are_the_discount_and_zero_at_terminals() -> None:
     specs = Specs(OBSERVATIONS["vector"], DISCRETE)
     model = make_model(specs)
     torch.nn.init.zeros_(model.continuation.output.weight)
@@ -143,7 +143,7 @@ def test_images_start_at_the_mean_brightness_of_each_channel(strided: bool) -> N
     assert decoder.conv.output_bias.sigmoid().tolist() == pytest.approx([0.25, 0.99])
 
 
-def test_rows_that_do_not_count_do_not_brighten_the_start() -> None:
+def test_initial_brightness_ignores_rows_with_weight_zero() -> None:
     specs = Specs({"image": ObservationSpec((16, 16, 1), "uint8", "image")}, DISCRETE)
     decoder = make_model(specs).decoder
     image = torch.tensor([51, 255], dtype=torch.uint8).view(1, 2, 1, 1, 1).expand(1, 2, 16, 16, 1)

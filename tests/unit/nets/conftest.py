@@ -1,4 +1,4 @@
-"""Layers draw their first weights from torch's global generator; here each test has one of its own."""
+"""Isolates torch's global generator, from which layers draw their initial weights, per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of world models against slow forms in plain sums."""
+"""Layers of world models against simple, slow implementations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def random_tensor(*shape: int, seed: int = 0) -> Tensor:
 
 
 def randomise(module: nn.Module) -> None:
-    """Let no parameter be 0 or 1, so that every one of them shows."""
+    """Randomise all parameters: one that is 0 or 1 could hide an error."""
     for number, parameter in enumerate(module.parameters()):
         parameter.data += 0.3 * random_tensor(*parameter.shape, seed=number)
 
@@ -50,7 +50,7 @@ def test_norm_and_activation_by_hand() -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (2, 3, 4, 6)])
-def test_norm_and_activation_have_the_gradients_of_the_plain_form(shape: tuple[int, ...]) -> None:
+def test_norm_and_activation_gradients_equal_autograd(shape: tuple[int, ...]) -> None:
     layer = build(NormedSiLU, 6)
     x, weight = random_tensor(*shape).requires_grad_(), random_tensor(*shape, seed=5)
     plain = F.silu(F.rms_norm(x, (6,), layer.scale, 1e-4))
@@ -75,7 +75,7 @@ def test_block_linear_is_a_block_diagonal_matrix() -> None:
     torch.testing.assert_close(layer(x), x @ full + layer.bias)
 
 
-def test_block_gru_equals_the_slow_form_block_by_block() -> None:
+def test_block_gru_equals_one_gru_per_block() -> None:
     blocks, width, shared = 2, 6, 5
     cell = build(BlockGRU, width, shared, blocks)
     state, x = random_tensor(4, width, seed=8), random_tensor(4, shared, seed=9)
@@ -96,7 +96,7 @@ def test_block_gru_equals_the_slow_form_block_by_block() -> None:
     torch.testing.assert_close(cell(state, cell.shared(x)), torch.cat(after, 1))
 
 
-def test_a_block_of_the_state_reaches_others_only_through_the_norm() -> None:
+def test_state_blocks_interact_only_through_the_norm() -> None:
     layer = build(BlockLinear, 3, 6, 6)
     x = random_tensor(1, 6)
     changed = x.clone()

@@ -1,4 +1,4 @@
-"""Image layers: sizes, and the folded doubling against repeated pixels and a plain convolution."""
+"""Image layers: sizes, and folded upsampling against repeated pixels and a plain convolution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = ConvConfig(depth=2, multipliers=(1, 2))
 
 
 @pytest.mark.parametrize("kernel", [3, 5])
-def test_doubling_equals_repeated_pixels_and_a_convolution(kernel: int) -> None:
+def test_folded_upsampling_equals_nearest_neighbour_and_convolution(kernel: int) -> None:
     with backend.seeded(make_generator(0)):
         layer = UpsampleConv(3, 2, kernel)
         layer.convolution.bias.data.normal_()
@@ -30,7 +30,7 @@ def test_doubling_equals_repeated_pixels_and_a_convolution(kernel: int) -> None:
 
 
 @pytest.mark.parametrize("strided", [False, True])
-def test_an_image_goes_down_to_a_grid_and_back(strided: bool) -> None:
+def test_encoder_and_decoder_shapes_match(strided: bool) -> None:
     config = SMALL.model_copy(update={"strided": strided})
     with backend.seeded(make_generator(0)):
         encoder = ImageEncoder(config, 16, 12, 3)
@@ -43,7 +43,7 @@ def test_an_image_goes_down_to_a_grid_and_back(strided: bool) -> None:
     assert (shown < 1).all()
 
 
-def test_every_pixel_and_every_part_of_a_latent_is_seen() -> None:
+def test_every_pixel_and_every_latent_value_has_an_effect() -> None:
     with backend.seeded(make_generator(0)):
         encoder = ImageEncoder(SMALL, 16, 16, 1)
         decoder = ImageDecoder(SMALL, (16, 16, 1), state=8, latent=6, units=4, blocks=2)
@@ -56,7 +56,7 @@ def test_every_pixel_and_every_part_of_a_latent_is_seen() -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 64), (64, 66), (8, 64), (512, 512)])
-def test_an_image_that_does_not_fit_is_refused_with_a_fix(size: tuple[int, int]) -> None:
+def test_unsupported_image_size_is_refused_with_a_fix(size: tuple[int, int]) -> None:
     with pytest.raises(ConfigError, match="cannot be halved") as caught:
         ImageEncoder(ConvConfig(), *size, 3)
     assert "resize" in caught.value.fix

@@ -32,13 +32,13 @@ def test_categorical_samples_follow_the_probabilities() -> None:
     assert torch.allclose(shares, tensor([0.1, 0.6, 0.3]), atol=0.01)
 
 
-def test_categorical_survives_noise_at_the_edges() -> None:
+def test_categorical_accepts_uniform_noise_of_zero_and_almost_one() -> None:
     policy = Categorical(tensor([[0.0, 0.0]]))
     assert policy.sample(tensor([[0.0, 0.0]])).item() in (0, 1)
     assert policy.sample(tensor([[1.0, 0.0]])).item() == 0
 
 
-def test_multi_categorical_is_a_product() -> None:
+def test_multi_categorical_log_probs_add_up() -> None:
     logits = tensor([[0.0, math.log(3.0), 0.0, 0.0, math.log(2.0)]])
     policy = MultiCategorical(logits, [2, 3], (2,))
     action = torch.tensor([[0, 2]])
@@ -61,7 +61,7 @@ def test_gaussian_agrees_with_torch() -> None:
     )
 
 
-def test_smooth_noise_has_the_density_it_claims() -> None:
+def test_smooth_noise_matches_the_mean_and_std_of_the_policy() -> None:
     action = ActionSpec("continuous", (2,), "float32", low=(-1.0, -1.0), high=(1.0, 1.0))
     head = make_action_head(3, action, state_dependent=True, initial_log_std=-0.5)
     assert isinstance(head, StateDependentHead)
@@ -95,7 +95,7 @@ def test_heads_fit_their_action_space(spec: ActionSpec, shape: tuple[int, ...]) 
     assert policy.entropy().shape == (5,)
 
 
-def test_tanh_gaussian_equals_torchs() -> None:
+def test_tanh_gaussian_agrees_with_torch() -> None:
     from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
     mean, log_std = torch.tensor([[0.3, -1.0], [2.0, 0.0]]), torch.tensor([[-0.5, 0.2], [0.0, -1.0]])
@@ -110,7 +110,7 @@ def test_tanh_gaussian_equals_torchs() -> None:
     torch.testing.assert_close(ours.mode(), mean.tanh())
 
 
-def test_samples_that_gradients_flow_through() -> None:
+def test_reparameterised_samples_have_gradients() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0]], requires_grad=True)
     noise = torch.tensor([[0.5, 0.9999, 0.5]])
     choice = Categorical(logits)
@@ -130,7 +130,7 @@ def test_samples_that_gradients_flow_through() -> None:
     assert torch.autograd.grad(through.sum(), mean)[0].sum() == 4
 
 
-def test_a_joint_distribution_is_the_sum_of_its_parts() -> None:
+def test_joint_distribution_adds_up_its_parts() -> None:
     logits, mean = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[[0.1], [-0.2]]])
     parts = [
         Categorical(logits),

@@ -25,7 +25,7 @@ def test_the_average_follows_the_network() -> None:
     assert not any(parameter.requires_grad for parameter in ema.average.parameters())
 
 
-def test_it_follows_a_network_whose_weights_an_optimiser_has_moved() -> None:
+def test_average_tracks_weights_in_an_optimisers_flat_vector() -> None:
     network = nn.Linear(2, 2)
     optimizer = Adam(Adam.Config(), network.parameters())
     ema = EMA(network, decay=0.5)
@@ -37,7 +37,7 @@ def test_it_follows_a_network_whose_weights_an_optimiser_has_moved() -> None:
         assert not torch.equal(average, old)
 
 
-def test_its_state_continues() -> None:
+def test_state_continues() -> None:
     one, two = EMA(nn.Linear(2, 1), 0.5), EMA(nn.Linear(2, 1), 0.5)
     two.load_state(one.state())
     for average, other in zip(one.average.parameters(), two.average.parameters(), strict=True):

@@ -22,13 +22,13 @@ def example(spec: ObservationSpec, count: int = 3) -> torch.Tensor:
     return torch.ones(count, *spec.shape, dtype=dtype)
 
 
-def test_one_hot_places() -> None:
+def test_discrete_observations_become_one_hot() -> None:
     layer = OneHot([3, 2])
     assert layer(torch.tensor([[2, 0], [0, 1]])).tolist() == [[0, 0, 1, 1, 0], [1, 0, 0, 0, 1]]
     assert OneHot([3])(torch.tensor([1, 2])).tolist() == [[0, 1, 0], [0, 0, 1]]
 
 
-def test_mlp_takes_everything_flat() -> None:
+def test_mlp_flattens_all_observations() -> None:
     specs = {"obs/image": SMALL_IMAGE, "obs/vector": VECTOR, "obs/index": INDEX, "obs/pair": INDICES}
     network = MLP(MLP.Config(units=(8, 7), norm="layer"), specs)
     assert network.inputs.width == 16 * 16 + 5 + 4 + 5
@@ -43,7 +43,7 @@ def test_bytes_are_scaled() -> None:
 
 
 @pytest.mark.parametrize("kind", [NatureCNN, ImpalaCNN])
-def test_images_join_the_other_keys(kind: type[NatureCNN]) -> None:
+def test_image_features_are_concatenated_with_other_keys(kind: type[NatureCNN]) -> None:
     specs = {"obs/front": IMAGE, "obs/back": IMAGE, "obs/vector": VECTOR, "obs/index": INDEX}
     network = kind(kind.Config(units=(9,)), specs)
     observation = {key: example(spec) for key, spec in specs.items()}
@@ -55,14 +55,14 @@ def test_images_join_the_other_keys(kind: type[NatureCNN]) -> None:
     assert not torch.equal(features, darker)
 
 
-def test_image_networks_say_what_they_need() -> None:
+def test_image_networks_require_images_of_a_minimum_size() -> None:
     with pytest.raises(ConfigError, match="needs an image"):
         NatureCNN(NatureCNN.Config(), {"obs": VECTOR})
     with pytest.raises(ConfigError, match="16x16"):
         NatureCNN(NatureCNN.Config(), {"obs": SMALL_IMAGE})
 
 
-def test_auto_chooses_by_the_spaces() -> None:
+def test_auto_chooses_by_the_observation_kinds() -> None:
     assert choose_network_kind({"obs": VECTOR}) == "mlp"
     assert choose_network_kind({"obs": IMAGE, "obs/x": VECTOR}) == "nature"
     assert choose_network_kind({"obs": SMALL_IMAGE}) == "impala"

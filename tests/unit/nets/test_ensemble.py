@@ -12,7 +12,7 @@ from torch import nn
 from reverie.nets.ensemble import EnsembleLinear, EnsembleMLP, EnsembleNorm
 
 
-def test_each_member_is_a_network_of_its_own() -> None:
+def test_each_member_equals_a_separate_network() -> None:
     ensemble = EnsembleMLP(3, 4, (8, 6), 2, "relu")
     x = torch.randn(5, 4)
     output = ensemble(x)
@@ -20,14 +20,14 @@ def test_each_member_is_a_network_of_its_own() -> None:
     layers = [layer for layer in ensemble.layers if isinstance(layer, EnsembleLinear)]
     for member in range(3):
         hidden = x
-        for place, layer in enumerate(layers):
+        for index, layer in enumerate(layers):
             hidden = F.linear(hidden, layer.weight[member].T, layer.bias[member, 0])
-            hidden = hidden.relu() if place < len(layers) - 1 else hidden
+            hidden = hidden.relu() if index < len(layers) - 1 else hidden
         torch.testing.assert_close(output[member], hidden)
 
 
 @pytest.mark.parametrize(("kind", "norm"), [("layer", nn.LayerNorm), ("rms", nn.RMSNorm)])
-def test_each_member_has_a_norm_of_its_own(kind: str, norm: type[nn.Module]) -> None:
+def test_each_member_has_its_own_norm(kind: str, norm: type[nn.Module]) -> None:
     norms, x = EnsembleNorm(3, 4, kind), torch.randn(3, 5, 4)
     with torch.no_grad():
         for parameter in norms.parameters():
@@ -42,7 +42,7 @@ def test_each_member_has_a_norm_of_its_own(kind: str, norm: type[nn.Module]) -> 
     assert names == ["EnsembleLinear", "EnsembleNorm", "ReLU"] * 2 + ["EnsembleLinear"]
 
 
-def test_members_start_and_learn_apart() -> None:
+def test_members_are_initialised_and_trained_independently() -> None:
     ensemble = EnsembleMLP(2, 3, (8,), 1, "tanh")
     first, second = ensemble(torch.randn(4, 3))
     assert not torch.allclose(first, second)

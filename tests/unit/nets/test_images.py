@@ -16,13 +16,13 @@ def make_images(count: int = 12, height: int = 6, width: int = 5) -> torch.Tenso
 
 
 def crops(image: Array, pixels: int) -> dict[tuple[int, int], Array]:
-    """All shifts of one image, by offset: border pixels are repeated around it, then a piece is cut out."""
+    """All shifts of one image, by offset: pad with border pixels, then crop."""
     padded = np.pad(image, ((pixels, pixels), (pixels, pixels), (0, 0)), mode="edge")
     height, width = image.shape[:2]
-    places = range(2 * pixels + 1)
+    offsets = range(2 * pixels + 1)
     return {
         (down - pixels, right - pixels): padded[down : down + height, right : right + width]
-        for down in places for right in places
+        for down in offsets for right in offsets
     }  # fmt: skip
 
 
@@ -31,13 +31,13 @@ def test_shifts_are_crops_of_a_padded_image() -> None:
     shifted = random_shift(images, 2, make_generator("shift"))
     assert shifted.dtype == torch.uint8
     assert shifted.shape == images.shape
-    seen = []
+    found = []
     for before, after in zip(images.numpy(), shifted.numpy(), strict=True):
         matches = [offset for offset, crop in crops(before, 2).items() if np.array_equal(crop, after)]
         assert len(matches) == 1
-        seen += matches
-    assert {down for down, _ in seen} == {right for _, right in seen} == set(range(-2, 3))
-    assert len(set(seen)) > 20  # of 25: both directions are drawn, and apart
+        found += matches
+    assert {down for down, _ in found} == {right for _, right in found} == set(range(-2, 3))
+    assert len(set(found)) > 20  # of 25: both directions are drawn, independently
 
 
 def test_border_pixels_are_repeated() -> None:
@@ -49,7 +49,7 @@ def test_border_pixels_are_repeated() -> None:
     assert [[1, 2, 3], [1, 2, 3], [4, 5, 6]] in shifts  # one up
 
 
-def test_no_shift_changes_nothing_and_the_stream_decides() -> None:
+def test_zero_shift_changes_nothing_and_the_generator_decides() -> None:
     images = make_images()
     assert torch.equal(random_shift(images, 0, make_generator("a")), images)
     one, two, other = (random_shift(images, 2, make_generator(name)) for name in ("a", "a", "b"))

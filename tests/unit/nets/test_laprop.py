@@ -1,4 +1,4 @@
-"""LaProp, clipping and warm-up by hand numbers, and against the rule written out for one number at a time."""
+"""LaProp, clipping and warm-up against numbers worked by hand and against the scalar rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_first_step_has_the_size_of_the_learning_rate() -> None:
     torch.testing.assert_close(weight.data, torch.tensor([0.9, -1.9]))
 
 
-def test_many_steps_equal_the_rule_for_one_number_at_a_time() -> None:
+def test_many_steps_equal_the_scalar_rule() -> None:
     optimizer, (weight,) = make([[1.0, -2.0, 0.5]], betas=(0.8, 0.95), epsilon=1e-12)
     gradients = make_generator(3).standard_normal((6, 3))
     expected = weight.data.double().tolist()
@@ -52,23 +52,23 @@ def test_each_tensor_is_clipped_by_its_own_norm() -> None:
     torch.testing.assert_close(zero.grad, torch.tensor([0.0003]))
 
 
-def test_small_gradients_are_left_alone() -> None:
+def test_small_gradients_are_not_clipped() -> None:
     optimizer, (weight,) = make([[3.0, 4.0]], clip=0.3)
     optimizer.step((weight * torch.tensor([0.6, 0.8])).sum(), 0.0)
     torch.testing.assert_close(weight.grad, torch.tensor([0.6, 0.8]))
 
 
-def test_the_learning_rate_rises() -> None:
+def test_learning_rate_warms_up() -> None:
     optimizer, (weight,) = make([[0.0]], warmup=4)
-    places = [0.0]
+    positions = [0.0]
     for _ in range(6):
         optimizer.step(-weight.sum(), 1.0)
-        places.append(float(weight.detach()))
-    moved = torch.tensor(places).diff()
+        positions.append(float(weight.detach()))
+    moved = torch.tensor(positions).diff()
     torch.testing.assert_close(moved, torch.tensor([0.25, 0.5, 0.75, 1, 1, 1]))
 
 
-def test_weights_without_gradient_stay_where_they_are() -> None:
+def test_weights_without_gradient_do_not_move() -> None:
     optimizer, (used, unused) = make([[1.0], [2.0]], clip=0.3)
     optimizer.step(used.sum(), 0.1)
     assert (float(used.detach()), float(unused.detach())) == (pytest.approx(0.9), 2.0)

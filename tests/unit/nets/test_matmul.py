@@ -1,4 +1,4 @@
-"""Matmuls by oneDNN equal those of torch up to the order of sums, for every memory layout; and when oneDNN is used."""
+"""oneDNN's matmuls equal torch's up to the order of sums, for every memory layout. When oneDNN is used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _small_matmuls_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What oneDNN was asked to multiply."""
+    """The matmuls passed to oneDNN."""
     made: list[Any] = []
     real = matmul._onednn
     monkeypatch.setattr(matmul, "_onednn", lambda *given: made.append(given[:2]) or real(*given))
@@ -103,14 +103,14 @@ def test_gradients_are_those_of_torch(shape: tuple[int, ...], has_bias: bool, ca
     assert len(calls) == 3
 
 
-def test_a_bias_may_lie_apart_in_memory(calls: list[Any]) -> None:
+def test_bias_may_be_strided(calls: list[Any]) -> None:
     x, weight, bias = matrix(16, 16), matrix(16, 16), matrix(1, 32)[0][::2]
     torch.testing.assert_close(ONEDNN.linear(x, weight, bias), F.linear(x, weight, bias), **CLOSE)
     torch.testing.assert_close(ONEDNN.affine(bias, x, weight), torch.addmm(bias, x, weight), **CLOSE)
     assert len(calls) == 2
 
 
-def test_what_does_not_fit_is_told_by_torch() -> None:
+def test_shape_mismatch_raises_torchs_error() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         ONEDNN.linear(matrix(16, 16), matrix(16, 17))
 
@@ -120,7 +120,7 @@ def test_matmuls_without_gradient_refuse_weights_that_need_one() -> None:
         ONEDNN.multiply(matrix(16, 16), matrix(16, 16).requires_grad_())
 
 
-def test_frozen_weights_keep_no_inputs() -> None:
+def test_frozen_weights_save_no_inputs_for_backward() -> None:
     kept: list[tuple[int, ...]] = []
     x = matrix(24, 16).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(lambda part: kept.append(part.shape) or part, lambda part: part):
@@ -128,13 +128,13 @@ def test_frozen_weights_keep_no_inputs() -> None:
     assert kept == [(10, 16)]
 
 
-def test_gradients_nobody_wants_are_not_computed(calls: list[Any]) -> None:
+def test_unneeded_gradients_are_not_computed(calls: list[Any]) -> None:
     ONEDNN.linear(matrix(24, 16), matrix(10, 16).requires_grad_(), None).sum().backward()
     assert len(calls) == 2
 
 
 @pytest.mark.parametrize("sizes", [(8, 8, 7), (512, 4, 512), (2, 64, 64), (64, 64, 1)])
-def test_small_and_thin_matmuls_stay_with_torch(sizes: tuple[int, int, int], calls: list[Any]) -> None:
+def test_small_and_thin_matmuls_use_torch(sizes: tuple[int, int, int], calls: list[Any]) -> None:
     rows, inner, columns = sizes
     x, weight = matrix(rows, inner), matrix(inner, columns)
     assert torch.equal(ONEDNN.multiply(x, weight), x @ weight)
@@ -143,7 +143,7 @@ def test_small_and_thin_matmuls_stay_with_torch(sizes: tuple[int, int, int], cal
 
 
 @pytest.mark.parametrize(("chosen", "precision"), [("torch", "float32"), ("onednn", "bfloat16")])
-def test_other_runs_stay_with_torch(chosen: str, precision: str, calls: list[Any]) -> None:
+def test_runs_without_onednn_or_float32_use_torch(chosen: str, precision: str, calls: list[Any]) -> None:
     layer = Linear(16, 16)
     backend = Backend.from_settings(BackendConfig(device="cpu", matmul=chosen, precision=precision))
     assert backend.matmul == "torch"
@@ -151,15 +151,17 @@ def test_other_runs_stay_with_torch(chosen: str, precision: str, calls: list[Any
     assert not calls
 
 
-def test_networks_without_weights_stay_with_torch(calls: list[Any]) -> None:
+def test_meta_networks_use_torch(calls: list[Any]) -> None:
     with without_weights() as backend:
         assert place(Linear(16, 16), backend)(torch.empty(16, 16)).device.type == "meta"
     assert not calls
 
 
 @pytest.mark.parametrize("form", [{}, {"action": BOX, **SMOOTH}], ids=["discrete", "gaussian"])
-def test_dreamer_learns_the_same(form: dict[str, Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that multiplies in it: layers with and without known choices, dreams, and the scan with its gradients."""
+def test_dreamer_learns_the_same_with_both_libraries(
+    form: dict[str, Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Covers layers with and without known choices, imagination, and the scan with its gradients."""
     for owner, name in ((matmul, "MIN_MULTIPLICATIONS"), (matmul, "MIN_SIZE"), (rssm, "MIN_LOOKUP_COLUMNS")):
         monkeypatch.setattr(owner, name, 1)
     ends = []

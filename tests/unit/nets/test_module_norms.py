@@ -11,14 +11,14 @@ from reverie.nets.optim import FlatOptimizer, Loss
 
 
 class Plain(FlatOptimizer):
-    """Gradient descent that clips before it moves, in place."""
+    """Gradient descent that clips the gradients in place before the step."""
 
     def update_parameters(self, learning_rate: float) -> None:
         self.gradient.clamp_(max=1.0)
         self.flat.data.sub_(self.gradient, alpha=learning_rate)
 
 
-def test_gradients_count_before_clipping_and_changes_after() -> None:
+def test_gradient_norms_are_before_clipping_and_update_norms_after() -> None:
     one, two = nn.Linear(2, 1), nn.Linear(1, 1, bias=False)
     modules = {"one": one, "two": two}
     optimizers = {name: Plain(None, module.parameters()) for name, module in modules.items()}  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Layers over features with one-hot columns: the same numbers as with all columns, forwards and backwards."""
+"""Layers over one-hot features give the same outputs and gradients as over dense columns."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ REST, COLUMNS, ROWS = 5, 6, 7
 
 
 def make_features() -> OneHotFeatures:
-    """Three variables of two classes, some of them without a class."""
+    """Three variables with two classes each. Some have no class."""
     indices = torch.randint(0, 2, (2, ROWS, 3)) * 3 + torch.arange(3)
     indices[0, 1, 2] = indices[1, 3, 0] = COLUMNS
     return OneHotFeatures(torch.randn(2, ROWS, REST), indices, COLUMNS)
 
 
-def test_indices_become_ones() -> None:
+def test_indices_become_one_hot_columns() -> None:
     features = OneHotFeatures(torch.tensor([[7.0], [8.0]]), torch.tensor([[0, 3], [4, 1]]), 4)
     assert features.to_dense().tolist() == [[7, 1, 0, 0, 1], [8, 0, 1, 0, 0]]
     assert features.shape == features.to_dense().shape
 
 
 @pytest.mark.parametrize("layers", [0, 2])
-def test_a_head_and_its_gradients_are_those_of_all_columns(layers: int) -> None:
+def test_head_and_gradients_equal_those_of_dense_columns(layers: int) -> None:
     head = ScalarHead(ScalarHeadConfig(layers=layers, units=4, bins=5), REST + COLUMNS)
     for parameter in head.parameters():
         parameter.data = torch.randn_like(parameter)
@@ -39,7 +39,7 @@ def test_a_head_and_its_gradients_are_those_of_all_columns(layers: int) -> None:
         torch.testing.assert_close(found, expected)
 
 
-def test_chunks_and_rows_belong_together() -> None:
+def test_one_hot_features_can_be_sliced_and_chunked() -> None:
     features, layers = make_features(), make_dense(REST + COLUMNS, 4, HeadConfig().layers)
     whole = layers(features.flatten(0, -2)).unflatten(0, (2, ROWS))
     torch.testing.assert_close(layers(features[1]), whole[1])

@@ -29,7 +29,7 @@ def loss_of(model: nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [Adam, AdamW])
-def test_same_steps_as_torch(kind: type[FlatOptimizer]) -> None:
+def test_steps_equal_torch(kind: type[FlatOptimizer]) -> None:
     model, twin = make_model(), make_model()
     config = kind.Config()  # type: ignore[attr-defined]
     flat = kind(config, model.parameters())
@@ -131,7 +131,7 @@ def test_microbatches_add_up(max_grad_norm: float | None) -> None:
     assert float(whole.grad_norm) > 0.05
 
 
-def test_a_loss_that_raises_keeps_the_optimiser_from_its_step() -> None:
+def test_loss_that_raises_prevents_the_step() -> None:
     model = make_model()
     optimizer = Adam(Adam.Config(), model.parameters())
     before = optimizer.flat.detach().clone()
@@ -147,7 +147,7 @@ def test_a_loss_that_raises_keeps_the_optimiser_from_its_step() -> None:
     assert torch.equal(optimizer.flat, before)
 
 
-def test_evaluate_gives_the_outputs_of_a_step_without_taking_it() -> None:
+def test_evaluate_returns_the_outputs_without_a_step() -> None:
     model = make_model()
     optimizer = Adam(Adam.Config(), model.parameters())
     before = optimizer.flat.detach().clone()
@@ -162,16 +162,16 @@ def test_a_refused_step_changes_nothing_and_reports_the_microbatches_so_far() ->
     before = optimizer.flat.detach().clone()
     microbatches = data().split(2)
     so_far = evaluate(squared_error(model), microbatches[:2])
-    seen: list[float] = []
+    errors: list[float] = []
 
     def accept(metrics: Mapping[str, torch.Tensor]) -> bool:
-        seen.append(float(metrics["error"]))
-        return len(seen) < 2
+        errors.append(float(metrics["error"]))
+        return len(errors) < 2
 
     result = optimizer.minimise(squared_error(model), microbatches, 0.1, accept=accept)
     assert result.grad_norm is None
     assert optimizer.steps == 0
     assert torch.equal(optimizer.flat, before)
     torch.testing.assert_close((result.metrics, result.aux), so_far[:2])
-    assert seen == [pytest.approx(float(evaluate(squared_error(model), microbatches[:1]).metrics["error"])),
+    assert errors == [pytest.approx(float(evaluate(squared_error(model), microbatches[:1]).metrics["error"])),
                     pytest.approx(float(so_far.metrics["error"]))]  # fmt: skip

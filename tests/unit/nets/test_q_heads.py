@@ -23,7 +23,7 @@ def make_head(kind: type[QHead], dueling: bool = False, noisy: bool = False, **s
 # ---------------------------------------------------------------- noisy layers
 
 
-def test_without_noise_it_is_a_linear_layer() -> None:
+def test_noisy_linear_without_noise_is_linear() -> None:
     layer, x = NoisyLinear(4, 3), torch.randn(5, 4)
     assert torch.equal(layer(x), layer.mean(x))
     layer.sample_noise(make_generator("noise"))
@@ -48,7 +48,7 @@ def test_noise_is_factorised() -> None:
     np.testing.assert_allclose(layer(x).detach().numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_generator_decides_the_noise() -> None:
+def test_noise_depends_on_the_generator() -> None:
     layer, x, rng = NoisyLinear(4, 3), torch.randn(2, 4), make_generator("a")
     outputs = []
     for generator in (rng, rng, make_generator("a")):
@@ -58,7 +58,7 @@ def test_the_generator_decides_the_noise() -> None:
     assert torch.equal(outputs[0], outputs[2])
 
 
-def test_the_size_of_the_noise_is_learnt() -> None:
+def test_scale_of_the_noise_is_trained() -> None:
     layer = NoisyLinear(4, 3)
     layer.sample_noise(make_generator("noise"))
     layer(torch.ones(1, 4)).sum().backward()
@@ -108,7 +108,7 @@ def test_streams_may_have_a_hidden_layer_each() -> None:
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("hidden", [0, 6])
-def test_all_forms_combine(kind: type[QHead], dueling: bool, noisy: bool, hidden: int) -> None:
+def test_all_options_combine(kind: type[QHead], dueling: bool, noisy: bool, hidden: int) -> None:
     head = make_head(kind, dueling, noisy, hidden_units=hidden)
     output = head(torch.randn(5, FEATURES))
     assert output.shape == (5, ACTIONS, head.shape[1])
@@ -158,7 +158,7 @@ def test_categorical_bounds_are_ordered() -> None:
         CategoricalHead.Config(low=1, high=1)
 
 
-def test_there_are_as_many_quantiles_and_atoms_as_in_the_papers() -> None:
+def test_default_numbers_of_quantiles_and_atoms_are_those_of_the_papers() -> None:
     assert QuantileHead.Config().quantiles == 200
     assert CategoricalHead.Config().atoms == 51
 

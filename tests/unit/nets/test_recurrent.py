@@ -35,15 +35,15 @@ def rows(seed: int = 0, length: int = ROWS) -> Tensor:
     return torch.randn(ENVS, length, 3, generator=torch.Generator().manual_seed(seed))
 
 
-def starts(*places: tuple[int, int]) -> Tensor:
+def starts(*first_rows: tuple[int, int]) -> Tensor:
     is_first = torch.zeros(ENVS, ROWS, dtype=torch.bool)
-    for env, column in places:
+    for env, column in first_rows:
         is_first[env, column] = True
     return is_first
 
 
 def walk(network: Any, x: Tensor, is_first: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
-    """Features row by row."""
+    """Features and the last hidden state, row by row."""
     features = []
     for column in range(x.shape[1]):
         found, hidden = network.step({"obs": x[:, column]}, is_first[:, column], hidden)
@@ -58,13 +58,13 @@ def hidden_after_rows(network: Any) -> Hidden:
     return walk(network, x, torch.zeros(x.shape[:2], dtype=torch.bool), hidden)[1]
 
 
-def test_there_are_three() -> None:
+def test_recurrent_kinds() -> None:
     assert KINDS == ["gru", "lstm", "transformer"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_acting_and_learning_see_the_same(kind: str) -> None:
+def test_acting_and_learning_compute_the_same_features(kind: str) -> None:
     network, is_first = make(kind), starts((0, 0), (1, 3), (1, 4), (2, 10))
     hidden = hidden_after_rows(network)
     walked, _ = walk(network, rows(), is_first, hidden)
@@ -73,7 +73,7 @@ def test_acting_and_learning_see_the_same(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_what_is_remembered_matters_until_an_episode_starts(kind: str) -> None:
+def test_initial_hidden_state_matters_until_an_episode_starts(kind: str) -> None:
     network, is_first = make(kind), starts((0, 0), (1, 2))
     empty = {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
     one = network({"obs": rows()}, is_first, empty)
@@ -86,7 +86,7 @@ def test_what_is_remembered_matters_until_an_episode_starts(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_nothing_from_another_episode_or_from_later_gets_in(kind: str) -> None:
+def test_features_ignore_other_episodes_and_later_rows(kind: str) -> None:
     network, hidden = make(kind), hidden_after_rows(make(kind))
     is_first, changed = starts((0, 5), (1, 5), (2, 5)), rows()
     changed[:, 4] += 1
@@ -112,7 +112,7 @@ def test_a_step_does_not_change_its_hidden_state(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [1, 3, 4, 6, 9, ROWS])
 @torch.no_grad()
-def test_the_quick_way_to_remember_rows_is_that_of_walking_over_them(kind: str, length: int) -> None:
+def test_final_hidden_equals_stepping_over_the_rows(kind: str, length: int) -> None:
     network = make(kind)
     x, is_first = rows()[:, :length], starts((0, 0), (1, 3), (1, 4), (2, 8))[:, :length]
     for hidden in (hidden_after_rows(network), start(network)):
@@ -137,12 +137,12 @@ def known(hidden: Hidden, key: str) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_weight_learns(kind: str) -> None:
+def test_every_weight_gets_a_gradient(kind: str) -> None:
     network = make(kind)
     features = network({"obs": rows()}, starts((0, 3)), hidden_after_rows(network))
     (features * torch.arange(8.0)).square().sum().backward()
-    lazy = [name for name, weight in network.named_parameters() if weight.grad is None or not weight.grad.any()]
-    assert lazy == []
+    untrained = [name for name, weight in network.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert untrained == []
 
 
 # ---------------------------------------------------------------- the transformer
@@ -156,21 +156,21 @@ def transformer(context: int, layers: int = 1) -> Transformer:
 
 @pytest.mark.parametrize("context", [1, 4, 7, 50])
 @torch.no_grad()
-def test_a_row_sees_its_context_and_nothing_older(context: int) -> None:
+def test_row_attends_to_its_context_only(context: int) -> None:
     network, last = transformer(context), ROWS - 1
     hidden = {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
     before = network({"obs": rows()}, starts(), hidden)[:, last]
-    seen = []
+    has_effect = []
     for column in range(ROWS):
         changed = rows()
         changed[:, column] += 1
-        seen.append(not torch.equal(network({"obs": changed}, starts(), hidden)[:, last], before))
-    assert seen == [last - column <= context for column in range(ROWS)]
+        has_effect.append(not torch.equal(network({"obs": changed}, starts(), hidden)[:, last], before))
+    assert has_effect == [last - column <= context for column in range(ROWS)]
 
 
 @torch.no_grad()
 def test_positions_are_relative() -> None:
-    """Six rows give the same wherever they lie, however many rows of another episode lie before them."""
+    """Six rows give the same features with and without rows of another episode before them."""
     network = transformer(4)
     hidden = {key: torch.as_tensor(value) for key, value in network.initial_hidden(ENVS).items()}
     alone = network({"obs": rows()[:, 5:]}, starts((0, 0), (1, 0), (2, 0))[:, : ROWS - 5], hidden)
@@ -199,6 +199,6 @@ def test_the_hidden_state_of_a_transformer_is_bounded() -> None:
     assert np.array_equal(after["age"].numpy(), [1, 4, 4])
 
 
-def test_heads_must_share_the_units_evenly() -> None:
+def test_units_must_be_divisible_by_the_heads() -> None:
     with pytest.raises(ValueError, match="multiple of twice the heads"):
         TransformerConfig(units=12, heads=4)

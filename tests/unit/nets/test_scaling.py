@@ -1,4 +1,4 @@
-"""Running scales of returns by hand numbers."""
+"""Running scales of returns against numbers worked by hand."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def test_percentiles_move_by_the_rate() -> None:
     assert numbers(scale) == pytest.approx([0.45 + 1, 0.9 * 9 + 0.1 * 180])
 
 
-def test_small_ranges_are_not_blown_up() -> None:
+def test_small_ranges_are_not_amplified() -> None:
     scale = PercentileScale(PercentileScale.Config(rate=1.0))
     scale.update(ZERO_TO_HUNDRED / 1000)
     assert numbers(scale) == pytest.approx([0.005, 1.0])
 
 
-def test_outliers_do_not_count() -> None:
+def test_outliers_do_not_affect_the_percentiles() -> None:
     scale = PercentileScale(PercentileScale.Config(rate=1.0))
     scale.update(torch.cat([ZERO_TO_HUNDRED, torch.tensor([1e9])]))
     assert numbers(scale)[1] < 100
 
 
-def test_moments_are_right_from_the_first_batch_on() -> None:
+def test_moments_are_unbiased_from_the_first_batch() -> None:
     scale = DeviationScale(DeviationScale.Config(rate=0.1))
     scale.update(torch.tensor([1.0, 3.0]))
     assert numbers(scale) == pytest.approx([2, 1])
@@ -55,7 +55,7 @@ def test_no_scale_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", [PercentileScale, DeviationScale])
-def test_what_was_seen_is_in_the_state(kind: type[PercentileScale] | type[DeviationScale]) -> None:
+def test_running_statistics_are_in_the_state(kind: type[PercentileScale] | type[DeviationScale]) -> None:
     scale, other = kind(kind.Config()), kind(kind.Config())
     scale.update(ZERO_TO_HUNDRED)
     backend.load_module_state(other, backend.module_state(scale))

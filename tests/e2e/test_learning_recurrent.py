@@ -1,4 +1,4 @@
-"""Agents with memory learn what no agent without it can: naming a cue that is gone, where chance is right 1 in 4."""
+"""Recurrent agents recall a cue that is no longer visible. Without a hidden state, one answer in four is right."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing c
         ("dqn_gru", "phases.learn.evaluate.every_steps=1500"),
     ],
 )
-def test_a_cue_is_remembered(variant: str, often: str, tmp_path: Path) -> None:
+def test_recurrent_agents_recall_the_cue(variant: str, often: str, tmp_path: Path) -> None:
     words = ("early_stop=solved", often, "env.vector=sync")
     run = reverie.train(f"Reverie/Recall-v0:{variant}", *words, "evaluate.final_episodes=0", seed=1, runs_dir=tmp_path)
     scores = [line["evaluate/return_mean"] for line in run.metrics() if "evaluate/return_mean" in line]
-    assert scores[0] < 0.9  # it had to be learnt
+    assert scores[0] < 0.9  # not solved from the start
     assert scores[-1] >= 0.95
     assert reverie.evaluate(str(run.path), episodes=50, seed=1234)["return_mean"] >= 0.9
 

@@ -1,7 +1,7 @@
-"""Agents with memory: what learning believes that acting saw is what acting saw, and final rows teach nothing.
+"""Recurrent on-policy agents: updates start from the same hidden states as acting, and final rows have no effect.
 
-The first test would fail if the carry were stored for the wrong row, or not at all, or not put back at an episode's
-start: rollouts here end in the middle of episodes of different lengths, in several envs.
+The first test would fail if the carry were stored for the wrong row, or not at all, or not reset when an episode
+starts: rollouts here end in the middle of episodes of different lengths, in several envs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reverie.core.types import Array, Clock, Row
 from reverie.training.orchestrator import Orchestrator
 from tests.unit.algos.batches import DISCRETE, VECTOR, random_rows
 
-MEMORY = [kind for kind in registry.kinds("network") if is_recurrent(kind)]
+RECURRENT = [kind for kind in registry.kinds("network") if is_recurrent(kind)]
 SETTINGS: dict[str, dict[str, Any]] = {"transformer": {"heads": 2, "context": 5}}
 
 
@@ -43,57 +43,57 @@ def words(kind: str, shared: bool) -> list[str]:
     ]  # fmt: skip
 
 
-class Watch:
-    """Stands around a PPO's model: notes the outputs while acting, and compares them when the update begins."""
+class ActingCheck:
+    """Wraps a PPO model: records the outputs of acting and compares them with those at the start of the update."""
 
     def __init__(self, ppo: PPO) -> None:
         self.outputs: list[Array] = []
-        self.worst: list[float] = []
+        self.largest: list[float] = []
         self.act_outputs, self.evaluate_sequences = ppo.model.act_outputs, ppo.model.evaluate_sequences
         self.head = ppo.model.action_head
-        ppo.model.act_outputs, ppo.model.evaluate_sequences = self.note, self.compare  # type: ignore[assignment,method-assign]
+        ppo.model.act_outputs, ppo.model.evaluate_sequences = self.record, self.compare  # type: ignore[assignment,method-assign]
 
-    def note(self, now: Row, carry: Any) -> Any:
+    def record(self, now: Row, carry: Any) -> Any:
         outputs, carry, extras = self.act_outputs(now, carry)
         self.outputs.append(outputs)
         return outputs, carry, extras
 
     def compare(self, batch: Any) -> Any:
         policy, values = self.evaluate_sequences(batch)
-        seen = torch.as_tensor(np.stack(self.outputs, 1)).flatten(0, 1).log_softmax(-1)
-        self.worst.append(float((policy.log_probs - seen).abs().max()))
+        acted = torch.as_tensor(np.stack(self.outputs, 1)).flatten(0, 1).log_softmax(-1)
+        self.largest.append(float((policy.log_probs - acted).abs().max()))
         self.outputs.clear()
         return policy, values
 
 
-@pytest.mark.parametrize("kind", MEMORY)
+@pytest.mark.parametrize("kind", RECURRENT)
 @pytest.mark.parametrize("shared", [True, False])
-def test_old_probabilities_are_those_that_acted(kind: str, shared: bool) -> None:
+def test_update_recomputes_the_probabilities_used_for_acting(kind: str, shared: bool) -> None:
     session = build(make_config("Reverie/Counting-v0:ppo", words(kind, shared), seed=3))
     assert isinstance(session.algorithm, PPO)
-    watch = Watch(session.algorithm)
+    check = ActingCheck(session.algorithm)
     Orchestrator(session, build_evaluator(session.config)).run()
     session.close()
-    assert len(watch.worst) >= 5
-    assert max(watch.worst) < 1e-4
+    assert len(check.largest) >= 5
+    assert max(check.largest) < 1e-4
 
 
-@pytest.mark.parametrize("kind", MEMORY)
-def test_a_forgotten_carry_would_be_noticed(kind: str) -> None:
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_the_check_detects_a_missing_carry(kind: str) -> None:
     session = build(make_config("Reverie/Counting-v0:ppo", words(kind, True), seed=3))
     assert isinstance(session.algorithm, PPO)
-    watch = Watch(session.algorithm)
+    check = ActingCheck(session.algorithm)
     sample = session.buffers["main"].sample
 
-    def forgetful(read: Rollout, arriving: Row, rng: np.random.Generator) -> Any:
+    def without_carry(read: Rollout, arriving: Row, rng: np.random.Generator) -> Any:
         batch = sample(read, arriving, rng)
         return {key: np.zeros_like(value) if key.startswith("carry/") else value for key, value in batch.items()}
 
-    session.buffers["main"].sample = forgetful  # type: ignore[method-assign,assignment]
+    session.buffers["main"].sample = without_carry  # type: ignore[method-assign,assignment]
     Orchestrator(session, build_evaluator(session.config)).run()
     session.close()
-    assert watch.worst[0] < 1e-4  # the first rollout does start with nothing
-    assert max(watch.worst) > 1e-3
+    assert check.largest[0] < 1e-4  # the first rollout starts with the initial hidden state
+    assert max(check.largest) > 1e-3
 
 
 def make_ppo(kind: str, **values: Any) -> PPO:
@@ -102,7 +102,7 @@ def make_ppo(kind: str, **values: Any) -> PPO:
 
 
 def make_batch(ppo: PPO, envs: int = 4, steps: int = 12) -> Row:
-    """Rows with a terminated and a truncated episode end in each env, begun in the middle of an episode."""
+    """Rows that start in mid-episode, with a terminated and a truncated episode in each env."""
     batch = random_rows(ppo.specs, envs, steps + 1)
     batch["terminated"][:, 4] = batch["truncated"][:, 8] = True
     batch["is_first"][:, [5, 9]] = True
@@ -118,15 +118,15 @@ def weights_after(ppo: PPO, batch: Row) -> torch.Tensor:
     return ppo.optimizer.flat.detach().clone()
 
 
-@pytest.mark.parametrize("kind", MEMORY)
-def test_the_ratio_is_one_in_the_first_minibatch(kind: str) -> None:
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_ratio_is_one_in_the_first_minibatch(kind: str) -> None:
     ppo = make_ppo(kind)
     metrics = ppo.update(make_batch(ppo), Clock(), make_generator("update")).metrics
     assert float(metrics["kl"]) == pytest.approx(0, abs=1e-6)
     assert float(metrics["clip_fraction"]) == 0
 
 
-@pytest.mark.parametrize("kind", MEMORY)
+@pytest.mark.parametrize("kind", RECURRENT)
 @pytest.mark.parametrize("shared", [True, False])
 def test_final_rows_change_no_gradient(kind: str, shared: bool) -> None:
     make = [make_ppo(kind, shared_trunk=shared, batch_size=0.5) for _ in range(4)]
@@ -134,15 +134,15 @@ def test_final_rows_change_no_gradient(kind: str, shared: bool) -> None:
     final = batch["terminated"] | batch["truncated"]
     other = {**batch, "action": np.where(final, (batch["action"] + 1) % 3, batch["action"])}
     terminal = {**batch, "obs": batch["obs"] + 5 * batch["terminated"][..., None].astype(np.float32)}
-    cut = {**batch, "obs": batch["obs"] + 5 * batch["truncated"][..., None].astype(np.float32)}
+    truncated = {**batch, "obs": batch["obs"] + 5 * batch["truncated"][..., None].astype(np.float32)}
     plain = weights_after(make[0], batch)
     assert torch.equal(weights_after(make[1], other), plain)
     assert torch.equal(weights_after(make[2], terminal), plain)
-    assert not torch.equal(weights_after(make[3], cut), plain)  # values bootstrap through a cut
+    assert not torch.equal(weights_after(make[3], truncated), plain)  # values bootstrap through truncation
 
 
-@pytest.mark.parametrize("kind", MEMORY)
-def test_minibatches_are_whole_sequences_of_some_envs(kind: str) -> None:
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_minibatches_contain_whole_rollouts_of_some_envs(kind: str) -> None:
     ppo = make_ppo(kind)
     batch = make_batch(ppo, envs=5)
     batch["obs"] = np.broadcast_to(np.arange(5, dtype=np.float32)[:, None, None], batch["obs"].shape).copy()

@@ -1,4 +1,4 @@
-"""DQN and SAC with memory learn from windows: what learning sees is what acting saw, and only what it may see."""
+"""Recurrent DQN and SAC: learning from sequences computes the same features as acting row by row."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from reverie.core.traits import is_recurrent
 from reverie.core.types import Clock, Mode, Row, observation_keys
 from tests.unit.algos.batches import BOX, DISCRETE, IMAGE, VECTOR, column_of, random_rows
 
-MEMORY = [kind for kind in registry.kinds("network") if is_recurrent(kind)]
+RECURRENT = [kind for kind in registry.kinds("network") if is_recurrent(kind)]
 SETTINGS: dict[str, dict[str, Any]] = {"transformer": {"heads": 2, "context": 5}}
-FORMS = {"dqn": DISCRETE, "sac": BOX, "sac with choices": DISCRETE}
+FORMS = {"dqn": DISCRETE, "sac": BOX, "discrete sac": DISCRETE}
 LENGTH, BURN_IN = 14, 4
 ENDS, STARTS = (6, 10), (7, 11)
 every_form = pytest.mark.parametrize("form", FORMS)
-every_memory = pytest.mark.parametrize("kind", MEMORY)
+every_network = pytest.mark.parametrize("kind", RECURRENT)
 
 
 def make_agent(form: str, kind: str = "gru", observations: Any = VECTOR, **values: Any) -> Any:
-    algorithm = registry.load("algorithm", form.split()[0])
+    algorithm = registry.load("algorithm", form.split()[-1])
     network = {"kind": kind, "units": 8, "encoder": {"kind": "auto"}, **SETTINGS.get(kind, {})}
     settings = {"network": network, "sequence": {"length": LENGTH, "burn_in": BURN_IN}, "learning_rate": 0.01}
     settings |= {"units": (8,)} if form != "dqn" else {}
@@ -37,7 +37,7 @@ def make_agent(form: str, kind: str = "gru", observations: Any = VECTOR, **value
 
 
 def make_windows(agent: Any, count: int = 5, seed: int = 0) -> Row:
-    """Begun in the middle of an episode; the first end is terminal, the second one a cut."""
+    """Sequences that start in mid-episode. The first end is a termination, the second one a truncation."""
     batch = random_rows(agent.specs, count, LENGTH, seed)
     batch["terminated"][:, ENDS[0]] = batch["truncated"][:, ENDS[1]] = True
     batch["is_first"][:, STARTS] = True
@@ -55,24 +55,24 @@ def weights_after(agent: Any, batch: Row, updates: int = 1) -> torch.Tensor:
     return torch.cat([getattr(agent, name).flat.detach() for name in names if hasattr(agent, name)]).clone()
 
 
-def learnt_features(agent: Any, batch: Row, **columns: Any) -> torch.Tensor:
-    """(B, L, F): what learning makes of the rows behind those that fill the memory."""
+def learning_features(agent: Any, batch: Row, **columns: Any) -> torch.Tensor:
+    """Features (B, L, F) that learning computes for the rows after the burn-in."""
     keys = (*observation_keys(batch), "is_first")
     windows = {key: torch.as_tensor(batch[key]) for key in keys} | columns
     found: torch.Tensor = trunk_of(agent)(windows).unflatten(0, (len(batch["is_first"]), -1))
     return found
 
 
-def acted_features(agent: Any, batch: Row, monkeypatch: pytest.MonkeyPatch, mode: Mode) -> torch.Tensor:
-    """(B, T, F): what the network made of the same rows, one by one, when ``act`` was asked."""
-    seen: list[torch.Tensor] = []
+def acting_features(agent: Any, batch: Row, monkeypatch: pytest.MonkeyPatch, mode: Mode) -> torch.Tensor:
+    """Features (B, T, F) that ``act`` computes for the same rows, one by one."""
+    acted: list[torch.Tensor] = []
     network = trunk_of(agent).network
     step = network.step
 
     def spy(*arguments: Any) -> Any:
-        features, memory = step(*arguments)
-        seen.append(features.clone())
-        return features, memory
+        features, hidden = step(*arguments)
+        acted.append(features.clone())
+        return features, hidden
 
     monkeypatch.setattr(network, "step", spy)
     carry = agent.initial_carry(len(batch["is_first"]))
@@ -81,33 +81,33 @@ def acted_features(agent: Any, batch: Row, monkeypatch: pytest.MonkeyPatch, mode
         _, carry, extras = agent.act(now, carry, Clock(), make_generator("act", column), mode)
         assert extras == {}  # nothing is stored with rows
         assert all(isinstance(value, np.ndarray) for value in carry.values())
-    return torch.stack(seen, 1)
+    return torch.stack(acted, 1)
 
 
 @every_form
-@every_memory
-def test_learning_sees_what_acting_saw(form: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@every_network
+def test_learning_and_acting_compute_the_same_features(form: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make_agent(form, kind)
     batch = make_windows(agent)
     for mode in Mode:
-        acted = acted_features(agent, batch, monkeypatch, mode)
+        acted = acting_features(agent, batch, monkeypatch, mode)
         with torch.no_grad():
-            torch.testing.assert_close(learnt_features(agent, batch), acted[:, BURN_IN:-1], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(learning_features(agent, batch), acted[:, BURN_IN:-1], rtol=1e-4, atol=1e-5)
             column = torch.tensor([[1, 3, 9]] * 5)
-            reached = learnt_features(agent, batch, column=column)
+            reached = learning_features(agent, batch, column=column)
         torch.testing.assert_close(reached, acted[:, [BURN_IN + 1, BURN_IN + 3, BURN_IN + 9]], rtol=1e-4, atol=1e-5)
         monkeypatch.undo()
 
 
 @every_form
-@every_memory
-def test_a_row_that_starts_an_episode_sees_nothing_from_before(form: str, kind: str) -> None:
+@every_network
+def test_first_row_of_an_episode_ignores_earlier_rows(form: str, kind: str) -> None:
     agent = make_agent(form, kind)
     batch = make_windows(agent)
     before = {**batch, "obs": batch["obs"].copy()}
     before["obs"][:, : STARTS[0]] += 1
     with torch.no_grad():
-        one, two = learnt_features(agent, batch), learnt_features(agent, before)
+        one, two = learning_features(agent, batch), learning_features(agent, before)
     assert torch.equal(one[:, STARTS[0] - BURN_IN :], two[:, STARTS[0] - BURN_IN :])
     assert not torch.equal(one[:, : STARTS[0] - BURN_IN], two[:, : STARTS[0] - BURN_IN])
 
@@ -122,12 +122,12 @@ def test_a_row_that_starts_an_episode_sees_nothing_from_before(form: str, kind: 
 
 
 @every_form
-@every_memory
-def test_rows_that_fill_the_memory_do_nothing_else(form: str, kind: str) -> None:
+@every_network
+def test_burn_in_rows_only_fill_the_hidden_state(form: str, kind: str) -> None:
     agent = make_agent(form, kind)
     batch = make_windows(agent)
     observation = torch.as_tensor(batch["obs"]).requires_grad_()
-    learnt_features(agent, {**batch, "obs": observation}).square().sum().backward()
+    learning_features(agent, {**batch, "obs": observation}).square().sum().backward()
     assert observation.grad is not None
     assert not observation.grad[:, :BURN_IN].any()
     assert observation.grad[:, BURN_IN : STARTS[0]].any(-1).all()
@@ -139,30 +139,32 @@ def test_rows_that_fill_the_memory_do_nothing_else(form: str, kind: str) -> None
     assert torch.equal(weights_after(make_agent(form, kind), other), plain)
     other["reward"][:, BURN_IN + 1] += 1
     assert not torch.equal(weights_after(make_agent(form, kind), other), plain)
-    seen = {**batch, "obs": batch["obs"].copy()}
-    seen["obs"][:, BURN_IN - 1] += 1
-    assert not torch.equal(weights_after(make_agent(form, kind), seen), plain)
+    observed = {**batch, "obs": batch["obs"].copy()}
+    observed["obs"][:, BURN_IN - 1] += 1
+    assert not torch.equal(weights_after(make_agent(form, kind), observed), plain)
 
 
 @every_form
-@every_memory
+@every_network
 def test_final_rows_change_no_gradient(form: str, kind: str) -> None:
     batch = make_windows(make_agent(form, kind))
-    batches = {name: {key: value.copy() for key, value in batch.items()} for name in ("action", "terminal", "cut")}
+    batches = {
+        name: {key: value.copy() for key, value in batch.items()} for name in ("action", "terminal", "truncated")
+    }
     batches["action"]["action"][:, ENDS] = batch["action"][:, ENDS][::-1]
     batches["action"]["action"][:, -1] = batch["action"][:, 0]
     batches["terminal"]["obs"][:, ENDS[0]] += 5
-    batches["cut"]["obs"][:, ENDS[1]] += 5
+    batches["truncated"]["obs"][:, ENDS[1]] += 5
     plain = weights_after(make_agent(form, kind), batch)
     after = {name: weights_after(make_agent(form, kind), rows) for name, rows in batches.items()}
     assert torch.equal(after["action"], plain)
     assert torch.equal(after["terminal"], plain)
-    assert not torch.equal(after["cut"], plain)  # values bootstrap through a cut
+    assert not torch.equal(after["truncated"], plain)  # values bootstrap through truncation
 
 
 @every_form
-def test_rows_without_a_target_do_not_count(form: str) -> None:
-    """Of three steps the last rows have only one or two in the window, so only the final observation is looked at."""
+def test_rows_without_a_target_have_weight_zero(form: str) -> None:
+    """The last rows have fewer than three steps left, so only the final observation is used."""
     batch = random_rows(make_agent(form).specs, 4, LENGTH)
     other = {**batch, "reward": batch["reward"].copy(), "action": batch["action"].copy()}
     other["action"][:, -3:-1] = batch["action"][:, :2]
@@ -172,16 +174,16 @@ def test_rows_without_a_target_do_not_count(form: str) -> None:
     assert not torch.equal(plain, weights_after(make_agent(form, n_step=3), other))
 
 
-def test_a_target_over_two_steps_by_hand() -> None:
-    """In windows of three rows only the first one has a target over two steps, from the features of the third."""
+def test_two_step_target_by_hand() -> None:
+    """In sequences of three rows only the first has a two-step target, from the features of the third."""
     agent = make_agent("dqn", sequence={"length": 3, "burn_in": 0}, n_step=2, gamma=0.7)
     batch = random_rows(agent.specs, 6, 3)
-    memory = {key: torch.as_tensor(value) for key, value in agent.initial_carry(6).items()}
+    hidden = {key: torch.as_tensor(value) for key, value in agent.initial_carry(6).items()}
     values = []
     with torch.no_grad():
         for row in range(3):
             observation = {"obs": torch.as_tensor(batch["obs"][:, row])}
-            features, memory = trunk_of(agent).network.step(observation, torch.zeros(6, dtype=torch.bool), memory)
+            features, hidden = trunk_of(agent).network.step(observation, torch.zeros(6, dtype=torch.bool), hidden)
             values.append(agent.online.head(features).squeeze(-1).numpy())
     target = batch["reward"][:, 1] + 0.7 * batch["reward"][:, 2] + 0.49 * values[2].max(1)
     error = np.abs(values[0][np.arange(6), batch["action"][:, 0]] - target)
@@ -197,7 +199,7 @@ RAINBOW = [
 
 
 @pytest.mark.parametrize("parts", RAINBOW)
-def test_the_parts_of_rainbow_learn_with_memory(parts: dict[str, Any]) -> None:
+def test_rainbow_components_learn_with_recurrent_networks(parts: dict[str, Any]) -> None:
     agent = make_agent("dqn", **parts, target_rate=1.0, target_every=20)
     batch = make_windows(agent)
     first, last = (
@@ -210,19 +212,19 @@ def test_the_parts_of_rainbow_learn_with_memory(parts: dict[str, Any]) -> None:
 
 
 @every_form
-def test_pictures_with_memory_learn_and_are_judged(form: str) -> None:
+def test_recurrent_agents_learn_from_images_and_report_held_out_loss(form: str) -> None:
     settings = {"network": {"kind": "gru", "units": 8, "encoder": {"kind": "impala", "units": [8], "channels": [4]}}}
     agent = make_agent(form, observations=IMAGE, **settings)
     batch = make_windows(agent, count=2)
     before = weights_after(agent, batch)
     assert not torch.equal(weights_after(agent, batch), before)
-    judged = agent.held_out_metrics("update", batch, Clock(), make_generator("held out"))
-    assert np.isfinite(list(judged.values())).all()
+    metrics = agent.held_out_metrics("update", batch, Clock(), make_generator("held out"))
+    assert np.isfinite(list(metrics.values())).all()
 
 
 @every_form
-def test_priorities_are_those_of_windows(form: str) -> None:
-    """The largest error of a window counts nine times as much as their mean; rows that do not count have none."""
+def test_priority_mixes_largest_and_mean_td_error_of_a_sequence(form: str) -> None:
+    """0.9 of the largest TD error plus 0.1 of the mean. Rows with weight 0 are left out."""
     agent = make_agent(form)
     batch = {**make_windows(agent), "importance": np.full((5, LENGTH), 0.5, np.float32)}
     batch["id"] = 1000 + np.arange(5 * LENGTH).reshape(5, LENGTH)
@@ -246,7 +248,7 @@ def test_priorities_are_those_of_windows(form: str) -> None:
 
 
 @pytest.mark.parametrize("spec", ["CartPole-v1:dqn", "Pendulum-v1:sac"])
-def test_what_is_read_follows_the_network(spec: str) -> None:
+def test_reads_depend_on_the_network(spec: str) -> None:
     for network, read in (("gru", Window(7, 24, context=8)), ("mlp", Transitions(7, 1))):
         config = make_config(spec, [f"algorithm.network={network}", "algorithm.batch_size=7", "env.vector=sync"])
         algorithm = registry.load("algorithm", config.algorithm.kind)
@@ -265,8 +267,8 @@ def test_what_is_read_follows_the_network(spec: str) -> None:
         (["algorithm.network.encoder=lstm"], r"cannot be the encoder of another"),
     ],
 )  # fmt: skip
-def test_windows_that_cannot_work_are_refused(words: list[str], message: str) -> None:
+def test_invalid_sequence_settings_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_config("CartPole-v1:dqn", ["algorithm.network=gru", *words])
     if "encoder" not in words[0] and "burn_in" not in words[0]:
-        make_config("CartPole-v1:dqn", words)  # without memory nobody reads windows
+        make_config("CartPole-v1:dqn", words)  # networks without a hidden state do not read sequences

@@ -1,4 +1,4 @@
-"""Every number, array and tensor that can be reached from an object, by its path: what a run remembers."""
+"""Every number, array and tensor that can be reached from an object, by its path: all that could be state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 from pydantic import BaseModel
 
 IGNORED = {
-    "machine_rules",  # of the monitor: they judge how long things take
-    "_last",  # the recorder's stopwatch; and a copy of rows that a process vector keeps for crashes
-    "_sent",  # the memory in which a process vector hands its workers their actions
-    "meter",  # the recorder's look at the machine
+    "machine_rules",  # of the monitor: about memory and time
+    "_last",  # the recorder's stopwatch; and the copy of the last rows in a process vector, for crashes
+    "_sent",  # shared memory for the actions of a process vector
+    "meter",  # the recorder's measurements of the machine
     "env_seconds",  # the collector's stopwatch
     "sinks",
     "spec",  # Gymnasium's registration
@@ -24,8 +24,8 @@ IGNORED = {
 SKIPPED_TYPES = (str, bytes, type, types.ModuleType, types.FunctionType, types.MethodType, BaseModel, enum.Enum)
 
 
-def reachable(root: Any, others: Iterable[Any] = ()) -> dict[str, str]:
-    """``{path: content}`` for every leaf below ``root``, not looking into ``others``."""
+def object_leaves(root: Any, others: Iterable[Any] = ()) -> dict[str, str]:
+    """``{path: content}`` for every leaf below ``root``, except below ``others``."""
     return dict(_walk(root, "", {id(other) for other in others if other is not root}))
 
 
@@ -33,7 +33,7 @@ def _walk(node: Any, path: str, seen: set[int]) -> Iterator[tuple[str, str]]:
     if node is None or isinstance(node, SKIPPED_TYPES) or (callable(node) and not hasattr(node, "__dict__")):
         return
     if isinstance(node, (np.generic, np.ndarray, torch.Tensor)) and node.ndim == 0:
-        yield path, repr(node.item())  # a number is a number, in whatever it is wrapped
+        yield path, repr(node.item())  # numbers are equal whether they are Python, numpy or torch scalars
         return
     if isinstance(node, (bool, int, float, complex)):
         yield path, repr(node)
