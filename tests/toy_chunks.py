@@ -33,7 +33,7 @@ class ToyChunks:
         chunk: int = 4
         """Actions that are planned at once."""
 
-    traits = Traits(actions=("continuous",), observes=True)
+    traits = Traits(actions=("continuous",), observes=True, prepares=True)
 
     def __init__(self, config: Config, specs: Specs, rng: np.random.Generator) -> None:
         self.config: Any = config

@@ -80,7 +80,7 @@ class ToyTwoBuffers(ToyPlanner):
         rate: Rate = constant(1.0)
         """Only reported, to see schedules at work."""
 
-    traits = Traits(hooks=("update_dynamics", "update_fitness"), observes=True)
+    traits = Traits(hooks=("update_dynamics", "update_fitness"), observes=True, prepares=True)
 
     def __init__(self, config: Config, specs: Specs, rng: np.random.Generator) -> None:
         super().__init__(config, specs, rng)  # type: ignore[arg-type]

@@ -33,9 +33,8 @@ class RecurrentActorCritic(ActorCritic):
     def initialise_trunks(self) -> None:
         """Orthogonal weights in the encoders. Recurrent layers initialise themselves."""
         for trunk in self._trunks().values():
-            encoder = getattr(trunk, "encoder", None)
-            if encoder is not None and not encoder.is_initialised:
-                orthogonal_init(encoder, TRUNK_GAIN)
+            if not trunk.encoder.is_initialised:
+                orthogonal_init(trunk.encoder, TRUNK_GAIN)
 
     def initial_carry(self, num_envs: int) -> Carry:
         hidden = {name: trunk.initial_hidden(num_envs) for name, trunk in self._trunks().items()}

@@ -52,6 +52,8 @@ class Traits:
     observes: bool = False
     """Its ``act`` knows ``Mode.OBSERVE``: it updates the carry, returns the extras and skips planning. Other algorithms
     get ``Mode.COLLECT`` where a controller chooses the actions."""
+    prepares: bool = False
+    """Has the method of :class:`Prepares`, which is called when a phase starts."""
     renamed_weights: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Beginnings of names in the policy states of earlier versions, and what replaced them. For ``--init-from``."""
 
@@ -92,7 +94,8 @@ class Algorithm(Stateful, Protocol):
     * The carry has one entry per env. It comes back from a checkpoint as numpy arrays.
     * Hyperparameters are read from ``self.config`` at each call: a phase may replace it.
 
-    Optional protocols are below: :class:`HasHeldOutLoss`, :class:`KnowsExtras`, :class:`Prepares`.
+    Optional protocols are below: :class:`HasHeldOutLoss`, :class:`KnowsExtras`, :class:`WorldModel`,
+    :class:`Inspectable`, :class:`Prepares`.
     """
 
     traits: ClassVar[Traits]
@@ -175,9 +178,9 @@ class Inspectable(Protocol):
         ...
 
 
-@runtime_checkable
 class Prepares(Protocol):
-    """An algorithm that reads the data when a phase starts, for example to find the range of the actions."""
+    """An algorithm with the trait ``prepares``. It reads the data when a phase starts, for example to find the range of
+    the actions."""
 
     def prepare(self, buffers: Mapping[str, Buffer]) -> None:
         """Called when a phase starts, after stored data were loaded. Not called again after a resume."""

@@ -40,9 +40,17 @@ def algorithms_with(trait: str) -> list[str]:
 
 
 def is_recurrent(network: str) -> bool:
-    """Whether networks of this kind have a hidden state."""
+    """Whether networks of this kind have a hidden state. Refuses those that only say so as in earlier versions."""
     found = registry.load("network", network)
-    return isinstance(found, type) and issubclass(found, Recurrent)
+    if isinstance(found, type) and issubclass(found, Recurrent):
+        return True
+    if getattr(found, "has_memory", False):
+        raise ConfigError(
+            f"The network '{network}' declares has_memory, which no longer makes a network recurrent.",
+            "Inherit from reverie.nets.recurrent.RecurrentNetwork and rename initial_memory to initial_hidden, and "
+            "remember to final_hidden: see docs/networks.md.",
+        )
+    return False
 
 
 def check_algorithm(kind: str) -> None:
@@ -62,6 +70,10 @@ def check_algorithm(kind: str) -> None:
         raise ConfigError(
             f"The algorithm '{kind}' has no method for its hook {' and '.join(unknown)}.",
             f"Add def {unknown[0]}(self, batch, clock, rng), which learns and returns an Update.",
+        )
+    if traits.prepares and not callable(getattr(found, "prepare", None)):
+        raise ConfigError(
+            f"The algorithm '{kind}' declares prepares, but has no method prepare.", "Add def prepare(self, buffers)."
         )
     _check_world_model(found, kind)
     if strange := set(traits.actions) - set(ACTION_KINDS):

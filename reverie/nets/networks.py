@@ -50,6 +50,11 @@ def _check_network(network: Any, kind: str, observations: Observations) -> None:
         raise ConfigError(f"The network '{kind}' has no attribute features with its number of outputs.", _CONTRACT)
     if "." not in kind:
         return
+    if isinstance(network, Recurrent) and not hasattr(network, "encoder"):
+        raise ConfigError(
+            f"The recurrent network '{kind}' has no encoder.",
+            "Call super().__init__(config, observations), which makes it: see docs/networks.md.",
+        )
     with _errors_located(kind, type(network)), torch.no_grad():
         zeros = _zeros(observations)
         output = _try_step(network, kind, zeros) if isinstance(network, Recurrent) else network(zeros)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from reverie.config.phases import Phase
 from reverie.config.schema import RunConfig
@@ -107,8 +108,8 @@ class Session:
 
     def _prepare(self, phase: Phase) -> None:
         """Pass the buffers to an algorithm that reads the data before it learns from them."""
-        if isinstance(self.algorithm, Prepares):
-            self.algorithm.prepare({name: self.buffers[name] for name in phase.buffers()})
+        if self.algorithm.traits.prepares:
+            cast(Prepares, self.algorithm).prepare({name: self.buffers[name] for name in phase.buffers()})
 
     def _drop(self, previous: Phase) -> bool:
         """Reset what a phase does not keep. Returns whether new episodes have to start."""

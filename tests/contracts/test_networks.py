@@ -229,6 +229,43 @@ class NoFeatures(torch.nn.Module):
         super().__init__()
 
 
+class FormerRecurrent(torch.nn.Module):
+    """A recurrent network as earlier versions had it."""
+
+    has_memory = True
+
+    class Config(ComponentConfig):
+        kind: str = f"{__name__}.FormerRecurrent"
+
+    def __init__(self, config: Config, observations: Any) -> None:
+        super().__init__()
+        self.features = 3
+
+    def forward(self, observation: Any) -> torch.Tensor:
+        return torch.zeros(len(observation["obs"]), 3)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_recurrent_network_of_an_earlier_version_is_refused(algorithm: str) -> None:
+    with pytest.raises(ConfigError, match=r"declares has_memory.*\n.*Inherit from reverie\.nets\.recurrent"):
+        make_agent(algorithm, {"kind": f"{__name__}.FormerRecurrent"}, Specs(VECTOR, DISCRETE))
+
+
+class WithoutEncoder(RecurrentNetwork):
+    class Config(RecurrentConfig):
+        kind: str = f"{__name__}.WithoutEncoder"
+
+    def __init__(self, config: Config, observations: Any) -> None:
+        torch.nn.Module.__init__(self)
+        self.features = 3
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_recurrent_network_without_encoder_is_refused(algorithm: str) -> None:
+    with pytest.raises(ConfigError, match=r"has no encoder.*\n.*super\(\)"):
+        make_agent(algorithm, {"kind": f"{__name__}.WithoutEncoder"}, Specs(VECTOR, DISCRETE))
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_network_without_features_is_refused(algorithm: str) -> None:
     with pytest.raises(ConfigError, match=r"NoFeatures' has no attribute features.*\n.*self\.features"):

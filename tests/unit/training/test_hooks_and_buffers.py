@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from reverie.config.phases import Phase
 from reverie.core.counters import Counters
 from reverie.core.errors import ConfigError
+from reverie.core.traits import check_algorithm
 from tests.sessions import assert_same_state, checking_config, finished, started
+from tests.toys import ToyTwoBuffers
 
 TOY = {"kind": "tests.toys.ToyTwoBuffers"}
 BUFFERS = {"main": {"kind": "replay", "capacity": 1000, "min_rows": 1}, "fitness": {"kind": "rollout"}}
@@ -86,6 +89,19 @@ def test_an_algorithm_sees_the_data_when_a_phase_starts_and_not_after_a_resume()
         assert resumed.orchestrator.run()
         other: Any = resumed.session.algorithm
         assert other.prepared == [0, 96]
+
+
+def test_a_method_of_that_name_is_not_called_without_the_trait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyTwoBuffers, "traits", replace(ToyTwoBuffers.traits, prepares=False))
+    with finished(config(phase(COLLECT, {"update_dynamics": {}}))) as run:
+        algorithm: Any = run.session.algorithm
+        assert algorithm.prepared == []
+
+
+def test_the_trait_needs_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ToyTwoBuffers, "prepare")
+    with pytest.raises(ConfigError, match=r"declares prepares, but has no method prepare"):
+        check_algorithm(TOY["kind"])
 
 
 def test_a_phase_that_does_not_keep_its_buffer_empties_all_that_it_used() -> None:
