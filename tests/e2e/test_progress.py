@@ -51,11 +51,11 @@ def invoke(*words: object) -> Result:
 
 def test_train_reports_the_probe_and_resume_reports_reading(tmp_path: Path) -> None:
     train = ("train", *WORDS, "--runs-dir", tmp_path)
-    assert invoke(*train, "--steps", 100).output.count("trying how fast the run will be ...") == 1
+    assert invoke(*train, "--steps", 100).output.count("measuring the speed of the run ...") == 1
     resume = ("resume", "@last", "--runs-dir", tmp_path)
     output = invoke(*resume, "--steps", 300).output
     assert "reading the checkpoint ..." in output
-    assert "trying how fast" not in output
+    assert "measuring the speed" not in output
     assert " ...\n" not in invoke(*resume, "--steps", 400, "--quiet").output
 
 
@@ -68,7 +68,7 @@ def test_train_reports_the_probe_and_resume_reports_reading(tmp_path: Path) -> N
         (("data", "record", "CartPole-v1", "--random", "--episodes", 2, "--out", "OUT"), "recording CartPole-v1"),
         (("data", "record", "RUN", "--episodes", 2, "--out", "OUT"), "recording CartPole-v1"),
         (("record", "RUN", "--out", "OUT.gif"), "recording CartPole-v1"),
-        (("envs", "check", "CartPole-v1"), "trying CartPole-v1"),
+        (("envs", "check", "CartPole-v1"), "checking CartPole-v1"),
     ],
 )
 def test_command_reports_its_work_unless_json_is_asked_for(
