@@ -188,7 +188,7 @@ def test_eval_uses_the_policy_of_a_checkpoint(reverie: Command, trained: api.Run
     assert (result["policy"], result["return_mean"]) == (checkpoint, final["return_mean"])
     assert f"(policy of step {checkpoint}), 3 episodes" in reverie(*words, "--policy", checkpoint).out
     refused = reverie(*words, "--policy", "worst")
-    assert (refused.code, "Take best, final or the env steps" in refused.err) == (1, True)
+    assert (refused.code, "Use best, final or the env steps" in refused.err) == (1, True)
 
 
 def test_advice_includes_the_runs_folder(reverie: Command) -> None:
@@ -257,7 +257,7 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         ),
         (
             ("train", "reverie.envs.suites.reverie.counting.CountingEnv:ppo", "env.kwargs.length=2000"),
-            "env.max_episode_steps=...",
+            "env.max_episode_steps=1000",
         ),
         (("train", "CartPole-v1:ppo", "seed=-1"), "seed"),
         (("train", "no_such_module.Env:ppo"), "no_such_module"),
@@ -289,13 +289,13 @@ def test_incompatible_agent_creates_no_run(reverie: Command, tmp_path: Path, wor
     done = reverie("train", *words)
     assert done.code == 2
     assert "reverie resume" not in done.err
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert not (tmp_path / "runs").exists()
 
 
 def test_config_error_during_a_run_does_not_advise_a_resume(reverie: Command) -> None:
     done = reverie("train", *SMALL, *STEPS, "phases.learn.update.train_ratio=32")
     assert done.code == 2
-    assert "train_ratio means nothing" in done.err
+    assert "train_ratio has no meaning" in done.err
     assert "reverie resume" not in done.out + done.err
 
 
@@ -365,6 +365,5 @@ def test_a_loss_that_is_not_finite_ends_the_run(reverie: Command, tmp_path: Path
     assert done.code == 1
     assert "Lower the learning rate" in done.err
     assert api.find(runs_dir=tmp_path / "runs").state == "failed"
-    assert (
-        "in 'update' in phase 'learn': training has diverged" in next((tmp_path / "runs").glob("*/run.log")).read_text()
-    )
+    log = next((tmp_path / "runs").glob("*/run.log")).read_text()
+    assert re.search(r"in 'update' in phase 'learn', at update [\d,]+: training has diverged", log)

@@ -59,7 +59,7 @@ def test_playing_by_keyboard_needs_a_screen(reverie: Command) -> None:
         (("play", "@last"), "There are no runs"),
         (("record", "nothing"), "There are no runs"),
         (("play", "CartPole-v1", "--keys", "a=7"), "is not an action of"),
-        (("play", "--random", "CartPole-v1", "--keys", "a=0"), "--keys is for playing yourself"),
+        (("play", "--random", "CartPole-v1", "--keys", "a=0"), "--keys is only for playing an env yourself"),
         (("play", "--random", "CartPole-v1", "--out", "a.avi"), "does not end like a video file"),
         (("play", "--random", "CartPole-v1", "--gif", "--out", "a.mp4"), "does not end with .gif"),
         (("play", "--random", "Reverie/Constant-v0", "--gif"), "Reverie/Constant-v0"),
