@@ -1,4 +1,4 @@
-"""Action distributions as numpy arrays, and agents run over rows, for those who look at an agent from outside."""
+"""Action distributions as numpy arrays, and agents run over rows, for inspection."""
 
 from __future__ import annotations
 

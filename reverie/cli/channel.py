@@ -1,7 +1,7 @@
 """The socket between ``train --seed 1,2`` and the processes that it starts.
 
-Standard output is not used, because envs may print to it. The socket also tells a child process when its parent has
-ended for any reason: the child then saves and stops.
+Standard output is not used, because envs may print to it. The socket also closes when the parent process ends
+for any reason: the child then saves and stops.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _resume(name: str, order: Order, seeds: list[int], trust: bool) -> None:
 
 
 def _train_many(order: Order, seeds: list[int], jobs: int) -> None:
-    """A process per seed: a crash of one leaves the others alone, and each run is what it would be by itself."""
+    """A process per seed: a crash of one does not affect the others, and each run equals one trained alone."""
     from reverie.cli.seeds import SeedRuns
     from reverie.config.pipeline import prepare_new
     from reverie.core.errors import TrainingError
@@ -180,8 +180,8 @@ def _result_line(result: dict[str, Any]) -> str:
     from reverie.log.metric_styles import format_number
 
     scores = {word: result.get(f"{word}_score") for word in ("best", "final")}
-    told = "".join(f"  {word} {format_number(score, 1)}" for word, score in scores.items() if score is not None)
-    return f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{told}"
+    texts = "".join(f"  {word} {format_number(score, 1)}" for word, score in scores.items() if score is not None)
+    return f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{texts}"
 
 
 def _with_sweep(words: list[str]) -> list[str]:

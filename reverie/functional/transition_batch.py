@@ -54,8 +54,8 @@ def n_step_transitions(batch: Batch, gamma: float) -> TransitionBatch:
 def sequence_transitions(batch: Batch, gamma: float, n: int, burn_in: int) -> TransitionBatch:
     """Transitions (B, T - burn_in - 1) from all rows of sequences (B, T) after the first ``burn_in``.
 
-    Only the end of an episode makes a transition shorter than n. The last rows of a sequence, whose n-th next row lies
-    outside of it, have no target and weight 0.
+    Only the end of an episode makes a transition shorter than n. The last rows of a sequence, whose n-th next row is
+    outside it, have no target and weight 0.
     """
     now, then, weight = transitions(batch)
     last = is_last(then)

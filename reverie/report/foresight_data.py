@@ -59,16 +59,16 @@ def read_foresight(run: Path, problems: list[str]) -> Foresight | None:
     if not taken:
         return None
     place = f"{FORESIGHT}/{taken[-1][1]}"
-    told = read_mapping(run, f"{place}/{FORESIGHT_NUMBERS}", problems)
-    if not told:
+    numbers = read_mapping(run, f"{place}/{FORESIGHT_NUMBERS}", problems)
+    if not numbers:
         return None
     curves = [
         found
-        for key, values in list(_mapping(told.get("open_loop")).items())[:MOST_KEYS]
+        for key, values in list(_mapping(numbers.get("open_loop")).items())[:MOST_KEYS]
         if (found := _curves(key, values)) is not None
     ]
-    metrics = _mapping(told.get("metrics"))
-    calibrations = _calibrations(_mapping(told.get("calibration")), metrics)
+    metrics = _mapping(numbers.get("metrics"))
+    calibrations = _calibrations(_mapping(numbers.get("calibration")), metrics)
     errors = {found.key: as_number(metrics.get(f"reconstruction/{found.key}/mse")) for found in curves}
     shown = {key: error for key, error in errors.items() if error is not None}
     return Foresight(float(taken[-1][0]), curves, calibrations, _pictures(run, place, problems), shown)

@@ -114,7 +114,7 @@ class Execution:
         self.folder.write_status(state=state, env_steps=counters.env_steps, updates=counters.updates)
 
     def _report(self, logs: JsonlSink) -> None:
-        """Write the report; whatever is wrong with it must not be what a run fails of."""
+        """Write the report. An error in it must not fail the run."""
         if not self.config.log.report:
             return
         try:
@@ -240,7 +240,7 @@ class Execution:
             self.console.say(f"{kept} with: {self.resume_command} {changed}".rstrip())
 
     def _keep_batch(self, error: NotFiniteError, session: Session) -> None:
-        """Save the batch that spoilt an update, and tell."""
+        """Save the batch of the failed update, and name its files in the error."""
         with suppress(OSError):
             write_tree(self.folder.path / FAILED_BATCH, error.record())
             error.message += f" The batch is in {FAILED_BATCH}.safetensors and {FAILED_BATCH}.json of the run."

@@ -52,6 +52,6 @@ def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
         evaluator.close()
     assert look is not None
     folder = wanted.out or run / FORESIGHT / f"{wanted.policy}-{about['env_steps']}"
-    told = {"run": run.name, "policy": wanted.policy, "env_steps": about["env_steps"], "seed": seed}
-    write_look(look, folder, told)
-    return {**told, "folder": str(folder), "numbers": FORESIGHT_NUMBERS, **to_json(look)}
+    source = {"run": run.name, "policy": wanted.policy, "env_steps": about["env_steps"], "seed": seed}
+    write_look(look, folder, source)
+    return {**source, "folder": str(folder), "numbers": FORESIGHT_NUMBERS, **to_json(look)}

@@ -220,8 +220,8 @@ def _differences(folder: RunFolder, checkpoint: Checkpoint | None) -> list[str]:
         return []
     now, then = versions(), checkpoint.summary.get("versions", {})
     changed = [name for name in now if name in then and then[name] != now[name]]
-    told = ", ".join(f"{name} {then[name]} -> {now[name]}" for name in changed)
-    notes = [f"Other versions than when it was saved, so bits may differ: {told}"] if changed else []
+    text = ", ".join(f"{name} {then[name]} -> {now[name]}" for name in changed)
+    notes = [f"Other versions than when it was saved, so bits may differ: {text}"] if changed else []
     if "blas" in changed:
         notes.append(f"(blas: the kernels of numpy's matmuls, chosen by the processor or by {BLAS_KERNELS})")
     for kind, size in checkpoint.summary["logs"].items():
@@ -241,7 +241,7 @@ def _record(folder: RunFolder, old: RunConfig, new: RunConfig, changes: list[Cha
     }  # fmt: skip
     if start is not None:  # verify must find this place again when the checkpoint is gone
         entry |= asdict(Goal.of(start))
-    # In this order, a crash in between leaves a history that still tells which config was in force when.
+    # In this order, a crash in between leaves a history that still shows which config was used when.
     if changes:
         write_text(folder.path / f"config-before-resume-{number}.yaml", config_to_yaml(old))
     with open(path, "a", encoding="utf-8") as file:

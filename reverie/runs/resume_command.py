@@ -52,5 +52,5 @@ def spent_schedules(config: RunConfig) -> list[str]:
     words = " ".join(f"{key}=lin_{line['start']:g}" for key, line in spent.items())
     return [
         f"Warning: {', '.join(rates)} will be 0 after env step {spent[rates[0]]['to']:,}, where the schedule ends, "
-        f"and nothing is learnt from there on. To stretch it, add: horizon_steps={budget} {words}"
+        f"and nothing is learnt from there on. To extend it, add: horizon_steps={budget} {words}"
     ]

@@ -1,6 +1,6 @@
 """Proves that a run can be reproduced: trains a segment again in a scratch folder and compares every bit.
 
-A segment lies between two checkpoints, or between the start and the first one. Compared are the metrics, the episode
+A segment is the run between two checkpoints, or from the start to the first one. It compares the metrics, the episode
 scores and the state of every part at the end. Each segment gets the settings that held in it, though a resume may have
 changed them later. Where something differs, the first difference is named, and what has changed since the run was made.
 """
@@ -133,7 +133,7 @@ def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:
     manifest = folder.manifest()
     then = {**manifest.get("versions", {}), **manifest.get("machine", {}), **manifest.get("git", {})}
     now = {**versions(), **machine(), **CodeVersion.of(Path.cwd()).to_json()}
-    keys = [key for key in {**then, **now} if key != "blas" or key in then]  # runs of before do not tell it
+    keys = [key for key in {**then, **now} if key != "blas" or key in then]  # earlier runs did not record it
     changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in keys if then.get(key) != now.get(key)]
     settings = config.backend
     resumed = [line for resumption in read_history(folder.path) for line in resumption.lines()]
@@ -204,7 +204,7 @@ class _Watch:
 
 
 def _is_at(session: Session, goal: Goal) -> bool:
-    """Whether the session stands exactly where a checkpoint was made, or has missed it."""
+    """Whether the session has reached the point where a checkpoint was made, or has missed it."""
     counters = session.counters.state()
     if counters["cycles"] > goal.counters["cycles"]:
         return True
