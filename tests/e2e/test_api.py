@@ -95,7 +95,7 @@ def test_agent_uses_the_spaces_of_its_env(tmp_path: Path, observation: str, acti
     ],
 )  # fmt: skip
 def test_mismatched_observation_is_refused(trained: reverie.Run, observation: object, seen: str) -> None:
-    with pytest.raises(ReverieError, match=rf"expects obs \(4,\) float32; what it got is {seen}\."):
+    with pytest.raises(ReverieError, match=rf"expects obs \(4,\) float32, but got {seen}\."):
         trained.agent().act(observation)
 
 
@@ -171,7 +171,7 @@ def test_a_run_can_be_given_instead_of_its_name(trained: reverie.Run) -> None:
     assert reverie.load(trained).act(seen) == reverie.load(trained.path).act(seen) == trained.agent().act(seen)
     assert reverie.evaluate(trained, 3)["returns"] == trained.agent().evaluate(3)["returns"]
     assert reverie.find(trained) == trained
-    with pytest.raises(ConfigError, match="or as what train\\(\\) returned, not as int"):
+    with pytest.raises(ConfigError, match="or what train\\(\\) returned, not int"):
         reverie.load(3)  # type: ignore[arg-type]
 
 
@@ -226,7 +226,7 @@ def test_envs_of_a_script_or_notebook_are_trained_on(tmp_path: Path) -> None:
     ]
     with pytest.raises(ReverieError, match="the script or notebook that defined it"):
         reverie.load(tmp_path / "runs" / "MyEnv-ppo-s0-1", trust=True)
-    with pytest.raises(ReverieError, match="as a Python object, which only that program has"):
+    with pytest.raises(ReverieError, match="as a Python object, which exists only in that program"):
         reverie.load(tmp_path / "runs" / "Python-env-ppo-s0-1")
 
 
