@@ -125,20 +125,6 @@ def first_n_step(reward: Array, terminated: Array, last: Array, weight: Array, g
     return NStep((alive * reward) @ powers, column, discount)
 
 
-def n_step_return(
-    reward: Tensor,
-    next_value: Tensor,
-    terminated: Tensor,
-    last: Tensor,
-    weight: Tensor,
-    gamma: float,
-    n: int,
-) -> Tensor:
-    """The sum of n rewards and the value after them; of fewer if the episode or the data end before."""
-    terms = n_step(reward, terminated, last, weight, gamma, n)
-    return terms.reward + terms.discount * next_value.gather(1, terms.column)
-
-
 def _continues(last: Tensor, weight: Tensor) -> Tensor:
     """1 where column t + 1 continues the episode of column t.
 

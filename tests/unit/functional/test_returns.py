@@ -13,6 +13,7 @@ Transition 2 of A and B goes from a final row to a first row. It is not a real t
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,6 @@ from reverie.functional.returns import (
     gae,
     imagined_return,
     n_step,
-    n_step_return,
     td_lambda_return,
 )
 
@@ -38,6 +38,12 @@ TERMINATED = torch.tensor([[0, 1, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0]], d
 LAST = torch.tensor([[0, 1, 0, 0, 1], [0, 1, 0, 0, 1], [0, 0, 0, 0, 0]], dtype=torch.bool)
 WEIGHT = torch.tensor([[1.0, 1, 0, 1, 1], [1, 1, 0, 1, 1], [1, 1, 1, 1, 1]])
 ENDS = (TERMINATED, LAST, WEIGHT)
+
+
+def n_step_return(reward: Tensor, next_value: Tensor, *ends: Any, gamma: float, n: int) -> Tensor:
+    """The sum of n rewards and the value after them; of fewer if the episode or the data end before."""
+    terms = n_step(reward, *ends, gamma, n)
+    return terms.reward + terms.discount * next_value.gather(1, terms.column)
 
 
 def check(result: Tensor, expected: list[list[float]]) -> None:
@@ -92,7 +98,7 @@ def test_two_step_return_by_hand() -> None:
     # B  t=0: 1 + 1 + 30 / 4 = 9.5   t=1: 2 + 30 / 2 = 17, cut after one step   t=3: 8   t=4: 8
     # C  t=0: 9.5   t=1: 2 + 0 + 40 / 4 = 12   t=2: 0 + 2 + 50 / 4 = 14.5   t=3: 23   t=4: 38
     check(
-        n_step_return(REWARD, NEXT_VALUE, *ENDS, GAMMA, n=2),
+        n_step_return(REWARD, NEXT_VALUE, *ENDS, gamma=GAMMA, n=2),
         [[2, 2, 0, 23, 38], [9.5, 17, 0, 8, 8], [9.5, 12, 14.5, 23, 38]],
     )
 
@@ -107,14 +113,14 @@ def test_n_step_gives_the_row_to_bootstrap_from() -> None:
 
 def test_one_step_is_the_td_target() -> None:
     expected = WEIGHT * (REWARD + GAMMA * NEXT_VALUE * (1 - TERMINATED.float()))
-    torch.testing.assert_close(n_step_return(REWARD, NEXT_VALUE, *ENDS, GAMMA, n=1), expected)
+    torch.testing.assert_close(n_step_return(REWARD, NEXT_VALUE, *ENDS, gamma=GAMMA, n=1), expected)
     torch.testing.assert_close(td_lambda_return(REWARD, NEXT_VALUE, *ENDS, GAMMA, lam=0.0), expected)
     torch.testing.assert_close(gae(REWARD, VALUE, NEXT_VALUE, *ENDS, GAMMA, 0.0), expected - VALUE * WEIGHT)
 
 
 def test_n_steps_beyond_the_data_are_the_discounted_return() -> None:
     expected = discounted_return(REWARD, *ENDS, GAMMA, bootstrap=NEXT_VALUE)
-    torch.testing.assert_close(n_step_return(REWARD, NEXT_VALUE, *ENDS, GAMMA, n=9), expected)
+    torch.testing.assert_close(n_step_return(REWARD, NEXT_VALUE, *ENDS, gamma=GAMMA, n=9), expected)
 
 
 def test_gap_without_a_final_row_is_a_truncation() -> None:
@@ -125,7 +131,7 @@ def test_gap_without_a_final_row_is_a_truncation() -> None:
     # t=3: 4 + 20 = 24   t=1: 2 + 10 = 12   t=0: 1 + 6 = 7
     for result in (
         discounted_return(reward, never, never, weight, GAMMA, bootstrap=next_value),
-        n_step_return(reward, next_value, never, never, weight, GAMMA, n=3),
+        n_step_return(reward, next_value, never, never, weight, gamma=GAMMA, n=3),
         gae(reward, value, next_value, never, never, weight, GAMMA, lam=1.0) + value * weight,
     ):
         check(result, [[7, 12, 0, 24]])
@@ -140,7 +146,7 @@ def test_an_end_counts_even_if_no_final_row_follows() -> None:
     # t=1: 2 + 10 = 12   t=0: 1 + 5 = 6
     for result in (
         discounted_return(reward, never, last, weight, GAMMA, bootstrap=next_value),
-        n_step_return(reward, next_value, never, last, weight, GAMMA, n=2),
+        n_step_return(reward, next_value, never, last, weight, gamma=GAMMA, n=2),
         gae(reward, value, next_value, never, last, weight, GAMMA, lam=1.0) + value,
     ):
         check(result, [[6, 12]])
@@ -167,7 +173,7 @@ def test_lambda_one_is_the_discounted_return() -> None:
 @pytest.mark.parametrize("n", [1, 3, 5])
 def test_n_step_equals_a_loop_over_rows(n: int) -> None:
     reward, values, ends = random_experience(num_streams=5, length=25)
-    result = n_step_return(reward, values[:, 1:], *ends, 0.9, n)
+    result = n_step_return(reward, values[:, 1:], *ends, gamma=0.9, n=n)
     walked = torch.tensor(
         [[walk(reward[b], values[b, 1:], *(x[b] for x in ends), t, n, 0.9) for t in range(25)] for b in range(5)]
     )
@@ -177,7 +183,7 @@ def test_n_step_equals_a_loop_over_rows(n: int) -> None:
 @pytest.mark.parametrize("n", [1, 3, 5])
 def test_the_first_n_steps_are_the_first_column_of_all(n: int) -> None:
     reward, _, ends = random_experience(num_streams=200, length=n)
-    expected = n_step(reward, *ends, 0.9, n)
+    expected = n_step(reward, *ends, gamma=0.9, n=n)
     found = first_n_step(reward.numpy(), *(part.numpy() for part in ends), 0.9)
     is_real = ends[2][:, 0] > 0
     assert found.column[is_real] == pytest.approx(expected.column[is_real, 0])
