@@ -54,7 +54,7 @@ def evaluate(
     path = locate(name, runs_dir)
     with trusting(trust, path), quiet_progress(quiet):
         policy, about = load_any_policy(path, which)
-        is_kept = which in ("best", "final")  # whichever there is, if only one
+        is_kept = which in ("best", "final")  # a run may have only one of them
         found = policy_folder(path, which).name.partition("-")[0] if is_kept else str(about["env_steps"])
         return {"run": path.name, "policy": found, **evaluate_policy(policy, about, episodes, seed, sample)}
 

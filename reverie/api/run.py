@@ -1,4 +1,4 @@
-"""A run as Python programs hold it, and how runs are named."""
+"""A run as a Python object, and the ways to name one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def locate(run: RunLike, runs_dir: str | Path) -> Path:
 
 
 def name_of(run: Any) -> str:
-    """The name or path by which a run is given."""
+    """The name or path of a run."""
     if isinstance(run, str | os.PathLike):
         return os.fspath(run)
     raise ConfigError(
@@ -88,7 +88,7 @@ def name_of(run: Any) -> str:
 
 
 def trusting(trust: bool, run: Path | None = None, typed: Sequence[str] = ()) -> AbstractContextManager[None]:
-    """A block in which a run may import the classes that it names, if it is trusted or was made on this machine.
+    """A block in which a run may import the classes that it names, if it is trusted or was created on this machine.
 
     Otherwise it may only import what the user ``typed``.
     """

@@ -29,7 +29,7 @@ def make_config(
     algorithm: str | type | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The checked config of a new run, with every ``auto`` decided. Takes the same arguments as :func:`train`."""
+    """The checked config of a new run, with every ``auto`` resolved. Takes the same arguments as :func:`train`."""
     from reverie.config.objects import describe_order, whole_number
     from reverie.config.pipeline import prepare_new
 
@@ -95,7 +95,7 @@ def _create(
 
 
 def _start(execution: Execution, notes: tuple[str, ...]) -> Run:
-    """Train. A run that is refused before its first step leaves no folder."""
+    """Train. If the run is refused before its first step, delete its folder."""
     from reverie.runs.resume import resume_with_more_microbatches
     from reverie.store.lock import lock_run
     from reverie.store.run_folder import remove_unstarted

@@ -1,4 +1,4 @@
-"""``reverie config``: see what a run would do, what a key means, and in what two runs differ."""
+"""``reverie config``: show the config of a run, explain keys, and compare two configs."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def show(
     runs_dir: RunsDir = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Show every value of a run and where it comes from; for a run that exists, the values that it has.
+    """Show every value of a config with its source, for ENV:VARIANT or for an existing run.
 
-    What depends on the machine stays 'auto' here; it is decided when a run is created.
+    Values that depend on the machine stay 'auto' for ENV:VARIANT. They are resolved when a run is created.
     """
     is_run = _is_run(spec, runs_dir)
     shown = _read_run(spec, words or [], runs_dir) if is_run else _compose_checked(spec, words or [])
@@ -60,7 +60,7 @@ def explain(
     ] = "**",
     as_json: Json = False,
 ) -> None:
-    """Say what keys mean, of which type they are and what they are unless set."""
+    """Print the meaning, type and default of keys."""
     from reverie.config.compose import compose
     from reverie.config.explain import explain as explain_keys
     from reverie.config.explain import explain_tree
@@ -84,7 +84,7 @@ def explain(
 
 @app.command()
 def diff(left: Side, right: Side, runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
-    """Show in which values two runs, or two specs, differ."""
+    """Show the values that differ between two runs or specs."""
     from reverie.config.explain import diff as compare
 
     differences = compare(_read_side(left, runs_dir), _read_side(right, runs_dir))
@@ -104,7 +104,7 @@ def diff(left: Side, right: Side, runs_dir: RunsDir = Path("runs"), as_json: Jso
 
 
 def _explain_name(name: str, as_json: bool) -> None:
-    """What a name of Stable-Baselines3 is called here, for each algorithm."""
+    """Print our key for a name of Stable-Baselines3, for each algorithm."""
     from reverie.config.presets import algorithm_names
     from reverie.config.sb3_names import NAMES, Ours, meaning
 
@@ -116,25 +116,25 @@ def _explain_name(name: str, as_json: bool) -> None:
         return
     typer.echo(f"{name} is a name of Stable-Baselines3. Here it is called:")
     for kind, each in found.items():
-        typer.echo(f"  {kind}: {each.key if isinstance(each, Ours) else 'nothing, since ' + each.reason}")
+        typer.echo(f"  {kind}: {each.key if isinstance(each, Ours) else 'no such setting: ' + each.reason}")
 
 
 def _explanation(entry: dict[str, Any]) -> Group:
     kinds = f"  ({', '.join(entry['kinds'])})" if entry["kinds"] else ""
     value = f"here {_format(entry['value'])}, " if "value" in entry else ""
-    facts = f"{entry['type']}; {value}unless set {_format(entry['default'])}"
+    facts = f"{entry['type']}; {value}default {_format(entry['default'])}"
     title = Text.assemble((entry["key"], "bold"), (kinds, "dim"))
     return Group(title, *(Padding(text, (0, 0, 0, 2)) for text in (Text(entry["meaning"]), Text(facts, style="dim"))))
 
 
 def _is_run(name: str, runs_dir: Path) -> bool:
-    """Whether it is a run, or the beginning of one, rather than ENV:VARIANT."""
+    """Whether this names a run, perhaps by the beginning of its name, rather than ENV:VARIANT."""
     is_path = Path(name).exists()
     return is_path or name.startswith("@") or any(runs_dir.glob(f"{glob.escape(name)}*/config.yaml"))
 
 
 def _compose_checked(spec: str, words: list[str]) -> Composed:
-    """The values of a run that could be started, complete and known to fit together."""
+    """The complete, checked values of a new run."""
     from reverie.config.pipeline import prepare_new
     from reverie.config.resolve import resolve_numbers
 
@@ -144,14 +144,14 @@ def _compose_checked(spec: str, words: list[str]) -> Composed:
 
 
 def _read_run(name: str, words: list[str], runs_dir: Path) -> Composed:
-    """The values of a run that exists, all from its own file."""
+    """The values of an existing run, all from its own file."""
     from reverie.config.compose import Composed
     from reverie.config.path_names import named_leaves
     from reverie.core.errors import ConfigError
 
     if words:
         fix = f"Leave out {' '.join(words)}, or name ENV:VARIANT instead of the run."
-        raise ConfigError(f"'{name}' names a run, which is shown as it is.", fix)
+        raise ConfigError(f"'{name}' names an existing run, whose config cannot be changed here.", fix)
     tree = _read_side(name, runs_dir)
     return Composed(tree, {key: "config.yaml" for key, _ in named_leaves(tree)})
 
@@ -175,7 +175,7 @@ def _read_side(name: str, runs_dir: Path) -> Tree:
         with api.trusting(False, run):
             return fill_defaults(tree)
     except ForeignCodeError:
-        return tree  # the defaults of a stranger's classes are not worth running their code
+        return tree  # reading the defaults of a stranger's classes would run their code
 
 
 def _value_table(tree: Tree, sources: dict[str, str]) -> Table:
@@ -221,7 +221,7 @@ class _Rows:
 
 
 def _format(value: Any) -> str:
-    """A value as it is written on the command line."""
+    """A value as one types it on the command line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_format(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

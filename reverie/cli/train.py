@@ -19,7 +19,7 @@ Spec = Annotated[
     str,
     typer.Argument(
         metavar="ENV:VARIANT",
-        help="What to train on and how, e.g. CartPole-v1:ppo.",
+        help="The env and how to train on it, e.g. CartPole-v1:ppo.",
         autocompletion=names.complete_spec,
     ),
 ]
@@ -27,7 +27,7 @@ Spec = Annotated[
 
 @dataclass(frozen=True)
 class Order:
-    """What to train, apart from the seed."""
+    """The options of the command, except the seed."""
 
     spec: str
     words: list[str]
@@ -44,29 +44,37 @@ def train(
     spec: Spec,
     words: Words = None,
     seed: Annotated[
-        str | None, typer.Option(metavar="N[,N...]", help="One seed, or several as 1,2,3: a run each.")
+        str | None, typer.Option(metavar="N[,N...]", help="One seed, or several (1,2,3) for a run each.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many seeds run at the same time.")] = 1,
     steps: Steps = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Go on with this run, not a new one.", autocompletion=names.complete_run),
+        typer.Option(
+            metavar="RUN", help="Continue this run instead of starting a new one.", autocompletion=names.complete_run
+        ),
     ] = None,
     init_from: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="Start with the weights of this run.", autocompletion=names.complete_run),
     ] = None,
-    init_pattern: Annotated[str, typer.Option(metavar="GLOB", help="Which weights --init-from takes, by name.")] = "*",
+    init_pattern: Annotated[
+        str, typer.Option(metavar="GLOB", help="Names of the weights that --init-from copies.")
+    ] = "*",
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
     debug: Annotated[
         bool | None,
-        typer.Option("--debug/--no-debug", help="Look closely at everything, slowly; else only under a debugger."),
+        typer.Option(
+            "--debug/--no-debug", help="Slow mode with extra checks and statistics. Default: on under a debugger."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would happen and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and the preflight, train nothing.")
+    ] = False,
     trust: Trust = False,
     as_json: Json = False,
-    channel: Annotated[int | None, typer.Option(hidden=True, help="The socket that the result goes to.")] = None,
+    channel: Annotated[int | None, typer.Option(hidden=True, help="The socket that receives the result.")] = None,
 ) -> None:
     """Train an agent and keep everything about it in a run folder.
 
@@ -107,14 +115,16 @@ def _train_one(order: Order, seed: int | None) -> None:
 
 
 def _resume(name: str, order: Order, seeds: list[int], trust: bool) -> None:
-    """``reverie resume``, after a look that the run is the one described."""
+    """``reverie resume``, after checking that the run matches the spec."""
     from reverie import api
     from reverie.core.errors import ConfigError
     from reverie.runs.resume import check_same_run
     from reverie.store.run_folder import RunFolder, find_run
 
     if len(seeds) > 1 or order.init_from is not None:
-        raise ConfigError("--resume goes on with one run, as it is.", "Leave out --init-from and further seeds.")
+        raise ConfigError(
+            "--resume continues a single run with its own weights.", "Leave out --init-from and further seeds."
+        )
     check_same_run(RunFolder(find_run(name, order.runs_dir)), order.spec, seeds[0] if seeds else None, order.words)
     run = api.resume(
         name, *order.words, steps=order.steps, runs_dir=order.runs_dir, quiet=order.quiet or order.as_json, trust=trust
@@ -124,12 +134,12 @@ def _resume(name: str, order: Order, seeds: list[int], trust: bool) -> None:
 
 
 def _train_many(order: Order, seeds: list[int], jobs: int) -> None:
-    """A process per seed: a crash of one does not affect the others, and each run equals one trained alone."""
+    """Train one process per seed. A crash of one does not affect the others. Each run equals a run with one seed."""
     from reverie.cli.seeds import SeedRuns
     from reverie.config.pipeline import prepare_new
     from reverie.core.errors import TrainingError
 
-    prepare_new(order.spec, order.words, seeds[0], order.steps)  # complain once, before anything starts
+    prepare_new(order.spec, order.words, seeds[0], order.steps)  # report problems once, before any process starts
     runs = SeedRuns(_command(order), jobs, is_silent=order.quiet or order.as_json)
     results, exit_code = runs.train(seeds)
     if order.as_json:
@@ -140,12 +150,12 @@ def _train_many(order: Order, seeds: list[int], jobs: int) -> None:
     if failed:
         raise TrainingError(
             f"Seed{'s' if len(failed) > 1 else ''} {', '.join(failed)} did not finish.",
-            f"Look into run.log below {order.runs_dir}.",
+            f"See run.log below {order.runs_dir}.",
         )
 
 
 def _command(order: Order) -> list[str]:
-    """The command line of one of several seeds, which is still to be named."""
+    """The command line for one of several seeds, without the seed."""
     options = {"--steps": order.steps, "--init-from": order.init_from, "--init-pattern": order.init_pattern}
     given = [word for option, value in options.items() if value is not None for word in (option, str(value))]
     command = [sys.executable, "-P", "-m", "reverie", "train", order.spec, *order.words]  # -P: not from this folder
@@ -153,7 +163,7 @@ def _command(order: Order) -> list[str]:
 
 
 def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int | None, as_json: bool) -> None:
-    """One plan per seed; as JSON a single one is an object and several are a list, like the results of training."""
+    """Print a plan per seed. As JSON, one plan is an object and several are a list, as for the results of training."""
     from reverie.config.pipeline import prepare_new
     from reverie.preflight.plan import make_plan, plan_lines
     from reverie.preflight.summary import examine_config, report_lines, to_json
@@ -171,7 +181,7 @@ def _show_plan(spec: str, words: list[str], seeds: list[int | None], steps: int 
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:
-    """Print how a run ended; a terminal that was closed changes nothing about that."""
+    """Print the result of a run. A closed terminal is no error."""
     with suppress(OSError):
         typer.echo(json.dumps(result) if as_json else _result_line(result))
 
@@ -180,12 +190,12 @@ def _result_line(result: dict[str, Any]) -> str:
     from reverie.log.metric_styles import format_number
 
     scores = {word: result.get(f"{word}_score") for word in ("best", "final")}
-    texts = "".join(f"  {word} {format_number(score, 1)}" for word, score in scores.items() if score is not None)
-    return f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{texts}"
+    shown = "".join(f"  {word} {format_number(score, 1)}" for word, score in scores.items() if score is not None)
+    return f"{result.get('run') or 'seed ' + str(result['seed'])}  {result['state']}{shown}"
 
 
 def _with_sweep(words: list[str]) -> list[str]:
-    """The words and, after them, what a W&B sweep agent has chosen if it started this process."""
+    """The words, then the choices of a W&B sweep agent if one started this process."""
     if not os.environ.get("WANDB_SWEEP_ID"):
         return words
     from reverie.log.wandb import sweep_overrides
@@ -195,7 +205,7 @@ def _with_sweep(words: list[str]) -> list[str]:
 
 
 def _parse_seeds(text: str | None) -> list[int]:
-    """The seeds in the order given; none means that the config's own is taken."""
+    """The seeds in the given order. Empty: use the seed of the config."""
     from reverie.core.errors import ConfigError
 
     if text is None:

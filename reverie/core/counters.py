@@ -30,10 +30,12 @@ class Budget:
         """The counter as people write it."""
         return self.counter.replace("_", " ")
 
-    def place(self, number: int) -> str:
+    def position(self, number: int) -> str:
+        """A point of the run as text: env step 5,000."""
         return f"{self.unit.removesuffix('s')} {number:,}"
 
     def amount(self, number: int) -> str:
+        """An amount as text: 5,000 env steps."""
         return count(number, self.unit.removesuffix("s"))
 
 

@@ -70,7 +70,7 @@ class Console:
 
     def alert(self, level: str, text: str, position: int | None = None) -> None:
         """Show an alert. ``level`` is info, warning or error. The live table keeps the last few."""
-        where = "" if position is None else f" at {self.budget.place(position)}"
+        where = "" if position is None else f" at {self.budget.position(position)}"
         self.note(f"{level}{where}: {text}")
         if self.board is None:
             self._print(textwrap.fill(f"{level}{where}: {text}", PLAIN_WIDTH, subsequent_indent="  "))

@@ -1,4 +1,4 @@
-"""Carries out a run that has a folder: builds the session, goes on from a checkpoint, saves, cleans up."""
+"""Executes a run that has a folder: builds the session, continues from a checkpoint, saves, cleans up."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ FAILED_BATCH = "failed_batch"
 
 
 class Execution:
-    """One process's work on a run, from ``start`` to ``finished``, ``stopped`` or ``failed``."""
+    """The part of a run that this process trains, until the run is ``finished``, ``stopped`` or ``failed``."""
 
     def __init__(
         self, prepared: Prepared, folder: RunFolder, quiet: bool = False, built: NewAlgorithm | None = None
     ) -> None:
         self.prepared = prepared
-        self.built = built  # until the session has it
+        self.built = built  # handed over to the session
         self.config = config = prepared.config
         self.folder = folder
         self.quiet = quiet
@@ -59,7 +59,7 @@ class Execution:
         self.exit_code = 0
         self.budget = budget_of(config.phases)
         self.before_start: Callable[[], None] = lambda: None
-        self.changed: tuple[str, ...] = ()  # settings that are not those of the checkpoint to go on from
+        self.changed: tuple[str, ...] = ()  # settings that differ from the checkpoint to continue from
 
     @property
     def resume_command(self) -> str:
@@ -89,7 +89,7 @@ class Execution:
             self._report(run.checkpointer.logs)
 
     def _assemble(self, stack: ExitStack, checkpoint: Checkpoint | None) -> Assembly:
-        """The parts of the run where the checkpoint left them, or at the beginning."""
+        """The parts of the run, in the state of the checkpoint or at the beginning."""
         rules = Rules(self.config.log.rules, self.config.log.show)
         self.console = Console(self.folder.path, self.budget, self.quiet, rules, action_repeat(self.config.env))
         stack.callback(self.console.close)
@@ -114,7 +114,7 @@ class Execution:
         self.folder.write_status(state=state, env_steps=counters.env_steps, updates=counters.updates)
 
     def _report(self, logs: JsonlSink) -> None:
-        """Write the report. An error in it must not fail the run."""
+        """Write the report. A run must not fail because of its report."""
         if not self.config.log.report:
             return
         try:
@@ -125,51 +125,53 @@ class Execution:
                 self.console.say(f"Warning: the report could not be written: {type(error).__name__}: {error}")
 
     def say_finished(self) -> None:
-        """There is nothing left to do; say so, and what would make the run go on."""
+        """Print that the run is finished, and the command for a longer budget."""
         status = self.folder.status()
         done = status.get("env_steps", 0)
         console = Console(self.folder.path, self.budget, self.quiet)
         amount = self.budget.amount(status.get(self.budget.counter, 0))
         console.say(f"{self.folder.path} is finished, after {amount}.")
-        console.say(f"Go on with a longer budget: {self.resume_command} {twice_the_budget(self.config, done)}")
+        console.say(f"Continue with a longer budget: {self.resume_command} {twice_the_budget(self.config, done)}")
         console.close()
         self.state = "finished"
 
     def _introduce(self, session: Session, notes: tuple[str, ...]) -> None:
         config, done = self.config, session.counters.progress(self.budget)
-        where = f" from {self.budget.place(done)}" if done else ""
+        where = f" from {self.budget.position(done)}" if done else ""
         total = f", {steps_text(config.phases)}" if exceeds_budget(config.phases) else ""
         self.console.say(
             f"{self.folder.path}: {config.env.id} with {config.algorithm.kind}, seed {config.seed}{where}{total}"
         )
         for note in notes:
             self.console.say(note)
-        self.folder.write_status(state="running", final_score=None)  # of an earlier end, if the run goes on
+        self.folder.write_status(state="running", final_score=None)  # an earlier end may have set it
         if config.preflight.enabled and not done:
-            is_probed = config.preflight.probe and not self.quiet  # nobody would read it, so nobody should wait for it
+            is_probed = config.preflight.probe and not self.quiet  # a quiet run shows no forecast, so it measures none
             probe = partial(build, specs=self.prepared.specs) if is_probed else None
             for line in report_lines(examine_session(session, self.folder.path, probe)):
                 self.console.say(line)
         if is_debugged() and not config.debug:
-            self.console.say("A debugger is attached; this is no debug run all the same (debug: false in its config).")
+            self.console.say("A debugger is attached, but this is not a debug run (debug: false in its config).")
         title = f"{config.env.id} · {config.algorithm.kind} · seed {config.seed}"
         self.console.start(title)
 
     def _about_snapshots(self, verdict: SnapshotVerdict) -> tuple[str, ...]:
-        """What the user should know about resuming this env; that it is exact is the rule, and only logged."""
+        """Notes for the user if this env cannot be restored exactly. The verdict itself is logged."""
         self.console.note(f"env snapshots: {verdict}")
         if verdict.kind == "exact":
             return ()
-        return (f"Resuming will not be exact: {verdict.reason}. A resumed run goes on, but with other episodes.",)
+        return (f"Resuming will not be exact: {verdict.reason}. A resumed run continues with other episodes.",)
 
     def _add_webhook(self, session: Session) -> None:
         setting = self.config.monitor.webhook
         sink = make_webhook(setting, self.folder.name, self.console.say) if setting else None
         if sink is not None:
-            session.recorder.sinks.append(sink)  # the last is closed first: it may still have something to say
+            session.recorder.sinks.append(
+                sink
+            )  # sinks close in reverse order, so it still gets the alerts of the others
 
     def _add_loggers(self, session: Session) -> None:
-        """The sinks of the config; only now, when the files hold what the run goes on from."""
+        """Add the sinks of the config. They read the log files, which must be truncated to the checkpoint before."""
         counters, config = session.counters, hide_in_tree(config_to_tree(self.config))
         run = RunInfo(self.folder.path, counters.env_steps, counters.updates, self.budget.counter, config)
         warn = partial(self.console.alert, "warning")
@@ -183,26 +185,26 @@ class Execution:
         except Exception as error:
             if isinstance(error, NotFiniteError):
                 self._keep_batch(error, session)
-            with suppress(OSError):  # the log may lie on the disk that failed
+            with suppress(OSError):  # the log may be on the disk that failed
                 self._save_after(error, orchestrator, checkpointer)
             raise
-        checkpointer.save()  # before the last line of metrics, so that a longer budget can go on as if never ended
+        checkpointer.save()  # before the last line of metrics: a longer budget continues as if the run had not ended
         if self.state == "finished":
             self._finish(orchestrator, checkpointer, request)
         if self.state == "stopped":
             self.exit_code = request.exit_code
             self.console.stop()
-            self.console.say(f"Stopped and saved at {self.budget.place(session.counters.progress(self.budget))}.")
-            self.console.say(f"Go on with: {self.resume_command}")
+            self.console.say(f"Stopped and saved at {self.budget.position(session.counters.progress(self.budget))}.")
+            self.console.say(f"Continue with: {self.resume_command}")
 
     def _finish(self, orchestrator: Orchestrator, checkpointer: Checkpointer, request: StopRequest) -> None:
-        """The last line of metrics, the last evaluation and the final policy; a stop leaves them to a resume."""
+        """Write the last line of metrics, the last evaluation and the final policy. A stop leaves them to a resume."""
         session = orchestrator.session
-        # A short budget may have cut off the phases that learn, so collecting counts as the wish to.
+        # A short budget may have dropped the phases that learn, so a run that collects counts as meant to learn.
         phases = flatten_phases(self.config.phases)
         is_to_learn = any(has_update(phase) or has_hook(phase, "collect") for phase in phases)
         if is_to_learn and not session.counters.updates:
-            text = "Nothing was learnt: the run ended before the first update. If --steps cut it short, give more."
+            text = "Nothing was learnt: the run ended before the first update. If --steps ended it early, give more."
             session.recorder.alert("warning", "no_updates", text)
         session.recorder.flush(orchestrator.machine())
         if self.config.evaluate.final_episodes:
@@ -221,7 +223,7 @@ class Execution:
         self.videos.announce()
 
     def _save_after(self, error: Exception, orchestrator: Orchestrator, checkpointer: Checkpointer) -> None:
-        """Save if the session is between two steps; in the middle of one the last checkpoint is the sound one."""
+        """Save if the session is between two steps. In the middle of a step its state is inconsistent."""
         self.console.stop()
         if orchestrator.is_between_steps:
             try:
@@ -230,17 +232,18 @@ class Execution:
                 if second.message != str(getattr(error, "message", "")):
                     self.console.say(second.message)
         if isinstance(error, ReverieError):
-            self.console.note(f"Failed: {error.message}")  # whoever catches it shows it
+            self.console.note(f"Failed: {error.message}")  # the caller prints it
         else:
             self.console.say(f"Failed: {type(error).__name__}: {error}")
-        # What the config asks for cannot be done: the same run would fail again.
+        # After a ConfigError the same run would fail again.
         if not isinstance(error, ConfigError) and self.resume_command not in getattr(error, "fix", ""):
-            kept = "Nothing up to the last checkpoint is lost; go on" if checkpointer.folder.paths() else "Begin again"
+            is_saved = bool(checkpointer.folder.paths())
+            start = "Nothing before the last checkpoint is lost. Continue" if is_saved else "Start again"
             changed = error.resume_with if isinstance(error, TooFewRowsError) else ""
-            self.console.say(f"{kept} with: {self.resume_command} {changed}".rstrip())
+            self.console.say(f"{start} with: {self.resume_command} {changed}".rstrip())
 
     def _keep_batch(self, error: NotFiniteError, session: Session) -> None:
-        """Save the batch of the failed update, and name its files in the error."""
+        """Save the batch of the failed update, name its files in the error, and raise an alert."""
         with suppress(OSError):
             write_tree(self.folder.path / FAILED_BATCH, error.record())
             error.message += f" The batch is in {FAILED_BATCH}.safetensors and {FAILED_BATCH}.json of the run."
@@ -251,10 +254,12 @@ class Execution:
 
 
 def lost_episodes(session: Session) -> tuple[str, ...]:
-    """What to say if envs could not be brought back to where they were saved."""
+    """A note if envs could not be restored to their saved episodes."""
     lost = session.collector.lost_episodes
     if not lost:
         return ()
     envs = "The env" if session.vector.num_envs == 1 else f"{lost} of {session.vector.num_envs} envs"
-    cause = "the env does not follow from its seed, its settings or code have changed, or an episode was too long"
-    return (f"{envs} could not return to the saved episode, which is cut here; a new one begins ({cause}).",)
+    cause = "the env ignores its seed, its settings or code have changed, or an episode was too long"
+    return (
+        f"{envs} could not return to the saved episode. It ends here as truncated, and a new one begins ({cause}).",
+    )

@@ -1,8 +1,8 @@
-"""Starts a new run with weights of another one: ``reverie train ... --init-from RUN [--init-pattern GLOB]``.
+"""Start a new run with weights of another one: ``reverie train ... --init-from RUN [--init-pattern GLOB]``.
 
-Only arrays of the policy are taken, by name and shape; optimiser, normaliser and counters start afresh. The other run
-may be of another algorithm or env. What is taken is copied into the new run's folder, so that the run can be resumed
-and verified from its very beginning, also when the other one is gone.
+Only arrays of the policy are copied, by name and shape. Optimiser, normaliser and counters start afresh. The other run
+may have another algorithm or env. The arrays are also saved in the new run's folder: it can be resumed and verified
+from its first step after the other run is deleted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class InitialWeights:
         write_tree(run / FILE, {"source": self.source, "weights": self.taken})
 
     def lines(self) -> list[str]:
-        """What matched and what did not, for people."""
+        """The copied and the omitted weights as text."""
         lines = [f"Weights from {self.source}: {len(self.taken)} taken, {len(self.left_out)} left out."]
         lines += _shorten([f"  taken: {name} {array.shape}" for name, array in self.taken.items()])
         return lines + _shorten([f"  left out: {name}: {reason}" for name, reason in self.left_out.items()])
@@ -59,7 +59,7 @@ def choose_weights(algorithm: Algorithm, source: Path, pattern: str = "*") -> In
 
 
 def load_initial_weights(algorithm: Algorithm, run: Path) -> None:
-    """Put the weights that a run was created with into its fresh algorithm, if there are any."""
+    """Load the weights that ``--init-from`` saved for a run into its new algorithm, if there are any."""
     if not (run / f"{FILE}.json").exists():
         return
     saved = read_tree(run / FILE).get("weights")

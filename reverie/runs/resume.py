@@ -1,4 +1,4 @@
-"""Continue a run: from which checkpoint, with which changed settings, and whether the result stays exact."""
+"""Continue a run: choose the checkpoint, apply changed settings, and record whether the run stays exact."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEEP_EXACT = (
     "checkpoint.*", "log.csv", "log.tensorboard", "log.wandb*", "log.loggers*", "log.rules*", "log.show*", "log.report",
     "monitor.*", "preflight.*", "video.*", "buffers.*.storage", "env.max_crashes", "env.replay_steps",
 )  # fmt: skip
-"""Settings that change how long the last phase runs or what is kept, but not what happens at any step."""
+"""Settings that change how long the last phase runs or what is kept, but no single step."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Change:
     keeps_exactness: bool
 
     def __str__(self) -> str:
-        verdict = "the run stays exact" if self.keeps_exactness else "from here on it is another run"
+        verdict = "the run stays exact" if self.keeps_exactness else "no longer exact"
         return f"  {self.key}: {self.old} -> {self.new}  ({verdict})"
 
 
@@ -62,7 +62,7 @@ def resume_run(
     quiet: bool = False,
 ) -> Execution:
     """Continue from the newest sound checkpoint, or from the one named."""
-    with lock_run(folder.path):  # from here on: another process must not move on what is looked at
+    with lock_run(folder.path):  # first: another process must not change the run meanwhile
         return _resume_locked(folder, overrides, steps, checkpoint, quiet)
 
 
@@ -112,7 +112,7 @@ def resume_with_more_microbatches(folder: RunFolder, error: OutOfMemoryError, qu
 
 
 def check_same_run(folder: RunFolder, spec: str, seed: int | None, words: list[str]) -> None:
-    """For ``train <spec> --resume RUN``: what is asked for must be that run; overrides may still change settings."""
+    """For ``train <spec> --resume RUN``: refuse another spec or seed, and presets. Overrides may change settings."""
     manifest = folder.manifest()
     if spec != manifest.get("spec"):
         fix = f"Write {manifest.get('spec')}, or: reverie resume {folder.words}"
@@ -126,7 +126,7 @@ def check_same_run(folder: RunFolder, spec: str, seed: int | None, words: list[s
 
 
 def change_config(saved: Prepared, overrides: Sequence[str], steps: int | None = None) -> tuple[Prepared, list[Change]]:
-    """The config with overrides, and what they change."""
+    """The config with overrides, and the changes."""
     if not overrides and steps is None:
         return saved, []
     prepared = change_saved(saved, overrides, steps)
@@ -134,7 +134,7 @@ def change_config(saved: Prepared, overrides: Sequence[str], steps: int | None =
 
 
 def compare_configs(old: RunConfig, new: RunConfig) -> list[Change]:
-    """Every leaf that differs. Loops are unrolled first, as another budget may unroll them; they run the same."""
+    """Every leaf that differs. Loops are unrolled first: a budget may unroll them without changing the run."""
     phases, new_phases = list(flatten_phases(old.phases)), list(flatten_phases(new.phases))
     shared = min(len(phases), len(new_phases))
     before = dict(named_leaves(_tree(old, phases[:shared])))
@@ -159,7 +159,7 @@ def _tree(config: RunConfig, phases: list[Phase]) -> Tree:
 
 
 def _check_budget(old: RunConfig, new: RunConfig, steps: int, start: Checkpoint) -> None:
-    """Refuse a budget that ends before the checkpoint, or in a phase that is over."""
+    """Refuse a budget that ends before the checkpoint, or changes a phase that is over."""
     done = start.counters["env_steps"]
     if steps < done:
         fix = "Give more, or go back with --checkpoint as well."
@@ -172,7 +172,7 @@ def _check_budget(old: RunConfig, new: RunConfig, steps: int, start: Checkpoint)
         last = phases[min(changed, len(new_phases) - 1)].name
         raise RunError(
             f"A budget of {count(steps, 'env step')} changes how long the phase '{last}' lasts, which is over.",
-            "Go back to a checkpoint inside of that phase with --checkpoint as well.",
+            "Go back to a checkpoint inside that phase with --checkpoint as well.",
         )
 
 
@@ -183,14 +183,14 @@ def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint |
         chosen = checkpoints.find(name)
         chosen.check()
         newer = ", ".join(path.name for path in checkpoints.newer_than(chosen))
-        return chosen, [f"Going back; the checkpoints after it go: {newer}"] if newer else []
+        return chosen, [f"Going back deletes the later checkpoints: {newer}"] if newer else []
     newest, complaints = checkpoints.newest_sound()
-    notes = [f"Passed over a damaged checkpoint: {complaint}" for complaint in complaints]
+    notes = [f"Skipped a damaged checkpoint: {complaint}" for complaint in complaints]
     if newest is None:
         if complaints:
             raise RunError(
-                f"No checkpoint of '{folder.name}' is sound:\n" + "\n".join(complaints),
-                "Start a new run; this one's config.yaml and metrics are still there to read.",
+                f"All checkpoints of '{folder.name}' are damaged:\n" + "\n".join(complaints),
+                "Start a new run; config.yaml and the metrics of this one can still be read.",
             )
         _check_never_saved(folder)
         notes.append("There is no checkpoint yet: starting from the beginning.")
@@ -198,7 +198,7 @@ def choose_checkpoint(folder: RunFolder, name: str | None) -> tuple[Checkpoint |
 
 
 def _check_never_saved(folder: RunFolder) -> None:
-    """Refuse to start again from step 0 a run that has results, because that would delete them."""
+    """Refuse to restart a run that has results, because that would delete them."""
     status = folder.status()
     was_resumed = any(resumption.position != BEGINNING for resumption in read_history(folder.path))
     is_saved = status.get("checkpoint") or status.get("state") in ("finished", "stopped") or was_resumed
@@ -207,41 +207,43 @@ def _check_never_saved(folder: RunFolder) -> None:
     spec, has_policy = folder.manifest().get("spec"), any((folder.path / "policies").glob("*/policy.json"))
     start = f"reverie train {spec}" + (f" --init-from {folder.words}" if has_policy else "")
     raise RunError(
-        f"The checkpoints of '{folder.name}' are gone, so it cannot go on. Beginning again would delete its metrics "
+        f"The checkpoints of '{folder.name}' are gone, so it cannot continue. Starting again would delete its metrics "
         "and policies.",
         (f"Start a new run from its best policy: {start}" if has_policy else f"Start a new run: {start}")
-        + ". Or put the folder 'checkpoints' back.",
+        + ". Or restore the folder 'checkpoints'.",
     )
 
 
 def _differences(folder: RunFolder, checkpoint: Checkpoint | None) -> list[str]:
-    """What has changed around the run since it was saved: versions, which may change bits, and log files cut short."""
+    """Notes about changes since the run was saved: versions, which may change bits, and missing lines of logs."""
     if checkpoint is None:
         return []
     now, then = versions(), checkpoint.summary.get("versions", {})
     changed = [name for name in now if name in then and then[name] != now[name]]
-    text = ", ".join(f"{name} {then[name]} -> {now[name]}" for name in changed)
-    notes = [f"Other versions than when it was saved, so bits may differ: {text}"] if changed else []
+    listed = ", ".join(f"{name} {then[name]} -> {now[name]}" for name in changed)
+    notes = [f"Versions have changed since the run was saved, so bits may differ: {listed}"] if changed else []
     if "blas" in changed:
         notes.append(f"(blas: the kernels of numpy's matmuls, chosen by the processor or by {BLAS_KERNELS})")
     for kind, size in checkpoint.summary["logs"].items():
         path = folder.path / f"{kind}.jsonl"
         if (path.stat().st_size if path.exists() else 0) < size:
-            notes.append(f"{path.name} is shorter than when it was saved: lines are missing, training is not affected.")
+            notes.append(
+                f"{path.name} is shorter than when the run was saved: lines are missing. Training is not affected."
+            )
     return notes
 
 
 def _record(folder: RunFolder, old: RunConfig, new: RunConfig, changes: list[Change], start: Checkpoint | None) -> None:
-    """Write down that and how the run was resumed; a changed config replaces the old one, which stays beside it."""
+    """Record the resume. A changed config replaces the old one, which is kept beside it."""
     path = folder.path / "resumes.jsonl"
     number = len(path.read_text().splitlines()) + 1 if path.exists() else 1
     entry = {
         "number": number, "time": time.time(), "checkpoint": start.name if start else None,
         "changes": [asdict(change) for change in changes], "versions": versions(), "machine": machine(),
     }  # fmt: skip
-    if start is not None:  # verify must find this place again when the checkpoint is gone
+    if start is not None:  # verify needs this position after the checkpoint is deleted
         entry |= asdict(Goal.of(start))
-    # In this order, a crash in between leaves a history that still shows which config was used when.
+    # In this order, a crash in between leaves a history that still shows which config applied when.
     if changes:
         write_text(folder.path / f"config-before-resume-{number}.yaml", config_to_yaml(old))
     with open(path, "a", encoding="utf-8") as file:

@@ -14,24 +14,24 @@ from reverie.store.run_folder import RunFolder
 
 
 def resume_command(folder: RunFolder, config: RunConfig) -> str:
-    """``reverie resume <run>``, with ``--trust`` if the run would be refused without, or would keep to itself."""
+    """``reverie resume <run>``, with ``--trust`` if the run needs it to load, or to send metrics."""
     asks_for_trust = names_foreign_code(config) or _would_send(config)
     return f"reverie resume {folder.words}" + (" --trust" if asks_for_trust and not is_made_here(folder.path) else "")
 
 
 def _would_send(config: RunConfig) -> bool:
-    """Whether metrics or alerts go to a server that only the config names."""
+    """Whether the config alone names a server that gets metrics or alerts."""
     webhook = config.monitor.webhook
     return any(map(sends_elsewhere, config.log.all_loggers())) or (webhook is not None and not is_own(webhook))
 
 
 def names_foreign_code(config: RunConfig) -> bool:
-    """Whether a config names a class or an env outside of Reverie."""
+    """Whether a config names a class or an env outside Reverie."""
     return bool(foreign_names(config_to_tree(config)))
 
 
 def twice_the_budget(config: RunConfig, done_steps: int) -> str:
-    """What to add to a resume for twice the budget, in the unit that the run is counted in."""
+    """What to add to the resume command for twice the budget, in the run's unit."""
     if done_steps and step_budget(config.phases):
         return f"--steps {2 * done_steps}"
     key, last = next((key, phase) for key, phase in phases_by_key(config.phases) if phase is config.phases[-1])
@@ -41,7 +41,7 @@ def twice_the_budget(config: RunConfig, done_steps: int) -> str:
 
 
 def spent_schedules(config: RunConfig) -> list[str]:
-    """A warning if learning rates are 0 before the run ends: their schedules keep the horizon of the first budget."""
+    """Warn if learning rates reach 0 before the run ends: their schedules keep the horizon of the first budget."""
     tree, budget = config_to_tree(config), step_budget(config.phases)
     names = PathNames(tree)
     ends = [path[:-1] for path, value in leaves(tree) if path[0] != "env" and path[-1] == "end" and value == 0]
@@ -52,5 +52,5 @@ def spent_schedules(config: RunConfig) -> list[str]:
     words = " ".join(f"{key}=lin_{line['start']:g}" for key, line in spent.items())
     return [
         f"Warning: {', '.join(rates)} will be 0 after env step {spent[rates[0]]['to']:,}, where the schedule ends, "
-        f"and nothing is learnt from there on. To extend it, add: horizon_steps={budget} {words}"
+        f"and nothing is learnt after that. To extend it, add: horizon_steps={budget} {words}"
     ]

@@ -1,6 +1,6 @@
-"""``sources.json``: where each value of a run's config came from, and what the env and variant alone would have given.
+"""``sources.json``: the source of each value in a run's config, and the values that env and variant alone would give.
 
-Written when the run is created, when all presets are at hand; a report reads it wherever the run may have gone.
+It is written when the run is created, while the presets are at hand. A report can read it on any machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reverie.store.run_folder import write_json
 
 BUDGET = "--steps"
 CHOSEN = (*TYPED, "preset ")
-"""How sources begin that are neither the schema nor the files of env and variant."""
+"""Prefixes of sources other than the schema and the files of env and variant."""
 
 
 def write_sources(run: Path, spec: str, config: RunConfig, composed: Composed) -> None:
@@ -38,13 +38,13 @@ def write_sources(run: Path, spec: str, config: RunConfig, composed: Composed) -
 
 
 def run_name(spec: str, config: RunConfig, composed: Composed) -> str:
-    """``<env>:<variant>`` of what is really trained: another algorithm than the variant's goes by its own name."""
+    """``<env>:<variant>`` for the run's name. If the user chose another algorithm, its name replaces the variant."""
     is_chosen = source_of(composed.sources, "algorithm.kind").startswith(CHOSEN)
     return f"{split_spec(spec)[0]}:{config.algorithm.kind.rpartition('.')[2]}" if is_chosen else spec
 
 
 def preset_differences(spec: str, composed: Composed) -> dict[str, Any]:
-    """What ``<env>:<variant>`` alone asks for where the run asks for something else; its seed is its own affair."""
+    """The values of ``<env>:<variant>`` alone where the run differs. The seed does not count."""
     differences = diff(fill_defaults(compose(spec).tree), fill_defaults(composed.tree))
     return {
         entry.key: entry.left for entry in differences if entry.left != ABSENT and split_path(entry.key) != ("seed",)
@@ -52,7 +52,7 @@ def preset_differences(spec: str, composed: Composed) -> dict[str, Any]:
 
 
 def _source(path: tuple[str, ...], key: str, value: Any, composed: Composed) -> str:
-    """Who set a value; what was left open (0, null, auto) and is now set was decided when the run was created."""
-    asked = get(composed.tree, path)
+    """The source of a value. A value that was left open (0, null, auto) was resolved when the run was created."""
+    given = get(composed.tree, path)
     source = source_of(composed.sources, key).removeprefix("presets/")
-    return DECIDED if asked != value and asked in (None, 0, "auto") else source
+    return DECIDED if given != value and given in (None, 0, "auto") else source

@@ -1,8 +1,8 @@
-"""Proves that a run can be reproduced: trains a segment again in a scratch folder and compares every bit.
+"""Verify that a run can be reproduced: train a segment again in a scratch folder and compare every bit.
 
-A segment is the run between two checkpoints, or from the start to the first one. It compares the metrics, the episode
-scores and the state of every part at the end. Each segment gets the settings that held in it, though a resume may have
-changed them later. Where something differs, the first difference is named, and what has changed since the run was made.
+A segment is the part between two checkpoints, or between the start and the first one. We compare the metrics, the
+episode scores and the state of every part at the end. Each segment uses the settings that applied in it, even if a
+resume changed them later. A verdict names the first difference and what has changed since the run was trained.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from reverie.training.session import Session
 
 COMPARED_LOGS = ("metrics", "scores", "alerts")
 LATER_KEYS = re.compile(rb'"frames": \d+, ')
-"""Keys of metrics.jsonl that runs of earlier versions lack."""
+"""Keys in metrics.jsonl that runs of earlier versions lack."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a segment in which one config held."""
+    """A part of a segment with one config."""
 
     prepared: Prepared
     goal: Goal
@@ -102,7 +102,7 @@ def verify_run(folder: RunFolder, which: Literal["last", "first", "all"] = "last
                 continue
             ways = [(path, goal) for path, change in changes if (goal := change.goal)]
             pieces = _read_pieces([*ways, (last_config, Goal.of(segment.end))], segment.start)
-            # What takes long inside of it, as evaluations do, needs no line of its own.
+            # Evaluations inside it show no progress of their own.
             with progress(f"training {segment} again", total=segment.ends - segment.begins) as task, quiet_progress():
                 found = _compare_segment(pieces, folder, segment, task)
             yield Verdict(str(segment), found, surroundings(folder, config) if found else [])
@@ -133,7 +133,7 @@ def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:
     manifest = folder.manifest()
     then = {**manifest.get("versions", {}), **manifest.get("machine", {}), **manifest.get("git", {})}
     now = {**versions(), **machine(), **CodeVersion.of(Path.cwd()).to_json()}
-    keys = [key for key in {**then, **now} if key != "blas" or key in then]  # earlier runs did not record it
+    keys = [key for key in {**then, **now} if key != "blas" or key in then]  # older runs did not record it
     changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in keys if then.get(key) != now.get(key)]
     settings = config.backend
     resumed = [line for resumption in read_history(folder.path) for line in resumption.lines()]
@@ -152,8 +152,8 @@ def _segments(folder: RunFolder, which: str) -> list[Segment]:
 
 def _compare_segment(pieces: list[Piece], folder: RunFolder, segment: Segment, task: Task) -> list[str]:
     start = segment.start
-    with tempfile.TemporaryDirectory(prefix="reverie-verify-") as place:
-        scratch = RunFolder(Path(place))
+    with tempfile.TemporaryDirectory(prefix="reverie-verify-") as path:
+        scratch = RunFolder(Path(path))
         for piece in pieces[:-1]:
             with _trained_again(piece, start, folder, scratch, _Watch(task, segment)) as checkpointer:
                 start = checkpointer.save()
@@ -191,7 +191,7 @@ def _loaded(piece: Piece, checkpoint: Checkpoint, folder: RunFolder) -> Iterator
 
 @dataclass(frozen=True)
 class _Watch:
-    """Shows how much of a segment is done."""
+    """Shows the progress of a segment."""
 
     task: Task
     segment: Segment
@@ -200,15 +200,15 @@ class _Watch:
         self.task.done = session.counters.progress(self.segment.budget) - self.segment.begins
 
     def end_evaluation(self, session: Session, summary: dict[str, float]) -> None:
-        """Evaluations are no steps of training."""
+        """Evaluations do not count as progress."""
 
 
 def _is_at(session: Session, goal: Goal) -> bool:
-    """Whether the session has reached the point where a checkpoint was made, or has missed it."""
+    """Whether the session has reached the position of a checkpoint, or has passed it."""
     counters = session.counters.state()
     if counters["cycles"] > goal.counters["cycles"]:
         return True
-    reached = {name: counters.get(name) for name in goal.counters}  # older checkpoints count no hooks
+    reached = {name: counters.get(name) for name in goal.counters}  # older checkpoints have no counters of hooks
     return reached == goal.counters and session.scheduler.state() == goal.scheduler
 
 
@@ -249,8 +249,8 @@ def _first_different_line(expected: bytes, found: bytes) -> str:
         changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     except (ValueError, TypeError, AttributeError, RecursionError):
         return f"{len(expected)} bytes became {len(found)}, first at the line {old[:80]!r} -> {new[:80]!r}"
-    place = f"env step {after.get('env_steps')}" + (f", update {after['updates']}" if "updates" in after else "")
-    return f"first at {place}: {', '.join(f'{key} {before.get(key)} -> {after.get(key)}' for key in changed[:3])}"
+    where = f"env step {after.get('env_steps')}" + (f", update {after['updates']}" if "updates" in after else "")
+    return f"first at {where}: {', '.join(f'{key} {before.get(key)} -> {after.get(key)}' for key in changed[:3])}"
 
 
 def _compare_states(read: Callable[[str], State], states: dict[str, State], end: Checkpoint) -> list[str]:
@@ -283,7 +283,7 @@ def first_difference(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 
 def _comparable(node: Any) -> Any:
-    """A leaf as it would come back from disk."""
+    """A leaf as it is read back from disk."""
     if hasattr(node, "detach"):
         node = node.detach().cpu().numpy()
     if isinstance(node, np.generic):

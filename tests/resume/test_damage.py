@@ -65,7 +65,7 @@ def test_a_damaged_checkpoint_is_passed_over(kind: str, stopped: Path, whole: Pa
     spoil(damage.newest(run))
     assert api.resume(str(run)).state == "finished"
     log = (run / "run.log").read_text()
-    assert "Passed over a damaged checkpoint" in log
+    assert "Skipped a damaged checkpoint" in log
     assert complaint in log
     assert f'"checkpoint": "{before}"' in (run / "resumes.jsonl").read_text()
     assert_equal_runs(run, whole)
@@ -76,7 +76,7 @@ def test_two_damaged_checkpoints_are_passed_over(stopped: Path, whole: Path, tmp
     damage.cut(damage.newest(run) / "algorithm.json")
     damage.cut(damage.newest(run, -2) / "vector.json")
     assert api.resume(str(run)).state == "finished"
-    assert (run / "run.log").read_text().count("Passed over") == 2
+    assert (run / "run.log").read_text().count("Skipped") == 2
     assert_equal_runs(run, whole)
 
 
@@ -93,7 +93,7 @@ def test_no_sound_checkpoint_is_an_error_that_names_them_all(stopped: Path, tmp_
         (checkpoint / "streams.json").unlink()
     metrics = (run / "metrics.jsonl").read_bytes()
     error = resume_error(run)
-    assert "No checkpoint" in error.message
+    assert "All checkpoints of" in error.message
     assert error.message.count("streams.json is missing") == 3
     assert (run / "metrics.jsonl").read_bytes() == metrics, "nothing may be cut before it is known where to go on"
 
@@ -245,7 +245,7 @@ def test_a_log_that_was_cut_is_mentioned(stopped: Path, tmp_path: Path) -> None:
     run = damage.copy_run(stopped, tmp_path)
     (run / "scores.jsonl").write_text("")
     assert api.resume(str(run)).state == "finished"
-    assert "scores.jsonl is shorter than when it was saved" in (run / "run.log").read_text()
+    assert "scores.jsonl is shorter than when the run was saved" in (run / "run.log").read_text()
 
 
 def test_two_processes_cannot_train_one_run(stopped: Path, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_verdict_on_the_env_is_logged_and_saved(run: Path) -> None:
 def test_changed_settings_are_listed_and_recorded(run: Path) -> None:
     before = (run / "config.yaml").read_text()
     done = reverie("resume", str(run), "algorithm.gamma=0.9", "checkpoint.keep_last=1", "--steps", "1200")
-    assert "algorithm.gamma: 0.98 -> 0.9  (from here on it is another run)" in done.stderr
+    assert "algorithm.gamma: 0.98 -> 0.9  (no longer exact)" in done.stderr
     assert "checkpoint.keep_last: 3 -> 1  (the run stays exact)" in done.stderr
     assert "phases.learn.duration_steps: 1000 -> 1200  (the run stays exact)" in done.stderr
     (entry,) = read_jsonl(run / "resumes.jsonl")
@@ -282,7 +282,7 @@ def test_a_shorter_budget_names_the_phases_that_are_left_out() -> None:
 def test_hints_name_trust_where_it_is_needed(run: Path, tmp_path: Path) -> None:
     with stopping_after(14):
         own = train(CHECKING, tmp_path, steps=300)
-    assert f"Go on with: reverie resume {RunFolder(own).words}\n" in (own / "run.log").read_text()
+    assert f"Continue with: reverie resume {RunFolder(own).words}\n" in (own / "run.log").read_text()
     assert "--trust" not in (run / "run.log").read_text()
     (own / FILE).unlink()  # as if it had been made elsewhere
     done = reverie("resume", str(own), "--trust")
@@ -514,8 +514,8 @@ def test_train_resume_is_resume(run: Path, finished: Path) -> None:
         (["Acrobot-v1:ppo"], "trains CartPole-v1:ppo, not Acrobot-v1:ppo"),
         ([SPEC, "--seed", "9"], "has the seed 1, not 9"),
         ([SPEC, "small"], "preset cannot be added"),
-        ([SPEC, "--seed", "1,2"], "one run"),
-        ([SPEC, "--init-from", "@last"], "one run"),
+        ([SPEC, "--seed", "1,2"], "a single run"),
+        ([SPEC, "--init-from", "@last"], "a single run"),
     ],
 )
 def test_train_resume_must_name_that_run(words: list[str], message: str, run: Path) -> None:

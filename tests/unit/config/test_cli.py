@@ -67,7 +67,7 @@ def test_show_prints_the_config_of_a_run(toy: Path) -> None:
     (folder / "manifest.json").write_text('{"created": 1}')
     assert run_json("show", "@last")["config"]["seed"] == 3
     assert ["seed", "3", "config.yaml"] in [line.split() for line in run("show", "Toy-v0-toy").splitlines()]
-    with pytest.raises(ConfigError, match="names a run"):
+    with pytest.raises(ConfigError, match="names an existing run"):
         run("show", "@last", "seed=4")
     with pytest.raises(ConfigError, match="names no algorithm or variant"):
         run("show", "Other-v0")
@@ -76,13 +76,13 @@ def test_show_prints_the_config_of_a_run(toy: Path) -> None:
 def test_explain_prints_meaning_type_and_default() -> None:
     text = run("explain", "env.num_envs")
     assert "Number of copies that run in parallel." in text
-    assert "whole number, at least 1; unless set 1" in text
+    assert "whole number, at least 1; default 1" in text
 
 
 def test_explain_a_spec_shows_its_values() -> None:
     entries = {entry["key"]: entry for entry in run_json("explain", "Toy-v0:toy")}
     assert (entries["algorithm.gamma"]["value"], entries["algorithm.gamma"]["default"]) == (0.9, 0.99)
-    assert "here 0.9, unless set 0.99" in run("explain", "Toy-v0:toy")
+    assert "here 0.9, default 0.99" in run("explain", "Toy-v0:toy")
 
 
 def test_explain_of_all_keys_fits_the_screen() -> None:

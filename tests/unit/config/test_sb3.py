@@ -195,7 +195,7 @@ def test_names_work_when_resuming() -> None:
 def test_names_can_be_explained() -> None:
     explained = CliRunner().invoke(app, ["config", "explain", "ent_coef"]).output
     assert "  ppo: algorithm.entropy_weight\n" in explained
-    assert "  dqn: nothing, since its policy has no entropy" in explained
+    assert "  dqn: no such setting: its policy has no entropy" in explained
     (entry,) = json.loads(CliRunner().invoke(app, ["config", "explain", "n_epochs", "--json"]).output)
     assert entry == {"key": "n_epochs", "ours": {"dqn": None, "dreamer": None, "ppo": "algorithm.epochs", "sac": None}}
 

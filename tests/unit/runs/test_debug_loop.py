@@ -77,7 +77,7 @@ def test_a_new_run_under_a_debugger_is_a_debug_run_unless_told_not_to_be(tmp_pat
     sources = json.loads((tmp_path / "CartPole-v1-dqn-s0-1" / "sources.json").read_text())["sources"]
     assert sources["debug"] == "decided at the start: a debugger is attached"
     told = CliRunner().invoke(app, [*words, "--no-debug"]).output
-    assert "this is no debug run" in " ".join(told.split())
+    assert "this is not a debug run" in " ".join(told.split())
     assert not read_config(tmp_path / "CartPole-v1-dqn-s0-2" / "config.yaml").debug
     assert not (tmp_path / "CartPole-v1-dqn-s0-2" / "debug").exists()
 
