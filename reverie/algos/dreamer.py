@@ -24,7 +24,13 @@ from reverie.algos.dreamer_agent import DreamerAgent
 from reverie.algos.dreamer_batch import ImaginationNoise, SequenceBatch, prepare, write_back
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_inspect import DreamerInspection
-from reverie.algos.dreamer_state import RENAMED, STORED_LATENTS, check_stored_latents, with_current_names
+from reverie.algos.dreamer_state import (
+    RENAMED,
+    RENAMED_METRICS,
+    STORED_LATENTS,
+    check_stored_latents,
+    with_current_names,
+)
 from reverie.backend import DEFAULT, Backend, load_module_state, module_state
 from reverie.core import registry
 from reverie.core.contracts import Traits
@@ -59,6 +65,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
         hooks=("update", "update_world_model", "update_controller"), unbounded_actions=False, microbatches=True,
         priorities=True, bfloat16=True,
         renamed_weights={f"model.{old}": f"model.{new}" for old, new in RENAMED.items()},
+        renamed_metrics=RENAMED_METRICS,
     )  # fmt: skip
 
     def __init__(

@@ -11,6 +11,11 @@ STORED_LATENTS = 2
 RENAMED = {"encoder.pyramid.": "encoder.conv.", "decoder.pyramid.": "decoder.conv.", "slow.": "target."}
 """Parameter names that have changed, by their beginning."""
 
+RENAMED_METRICS = {
+    "advantage_size": "advantage_magnitude", "dream_reward": "imagined_reward", "dream_return": "imagined_return",
+    "dream_continuation": "imagined_continuation", "dream_value": "imagined_value",
+}  # fmt: skip
+
 
 def with_current_names(state: State) -> State:
     """The state of a module with today's parameter names."""

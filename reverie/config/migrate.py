@@ -86,14 +86,31 @@ _DREAMER_KEYS = {
 }
 
 
+_DREAMER_METRICS = {
+    "advantage_size": "advantage_magnitude", "dream_reward": "imagined_reward", "dream_return": "imagined_return",
+    "dream_continuation": "imagined_continuation", "dream_value": "imagined_value",
+}  # fmt: skip
+
+
 def _from_4(tree: Tree) -> list[str]:
-    """Version 4 had other names for some settings of Dreamer, also in the overrides of phases."""
+    """Version 4 had other names for some settings and metrics of Dreamer, also in phases."""
     keys = {f"algorithm.{old}": f"algorithm.{new}" for old, new in _DREAMER_KEYS.items()}
     notes = [note for old, new in keys.items() for note in rename(tree, old, new)]
     for phase in _all_phases(tree.get("phases")):
         if isinstance(phase.get("overrides"), dict):
             phase["overrides"] = {keys.get(key, key): value for key, value in phase["overrides"].items()}
+        if get(tree, ("algorithm", "kind")) == "dreamer" and isinstance(phase.get("until"), dict):
+            notes += _rename_metric(phase["until"])
     return notes
+
+
+def _rename_metric(until: Tree) -> list[str]:
+    old = str(until.get("metric"))
+    hook, slash, metric = old.rpartition("/")
+    if metric not in _DREAMER_METRICS:
+        return []
+    until["metric"] = f"{hook}{slash}{_DREAMER_METRICS[metric]}"
+    return [f"The metric {old} is now called {until['metric']}."]
 
 
 def _all_phases(phases: object) -> Iterator[Tree]:

@@ -57,12 +57,20 @@ class Traits:
     renamed_weights: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Beginnings of names in the policy states of earlier versions, and what replaced them. For ``--init-from``."""
 
+    renamed_metrics: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Metrics of updates in earlier versions, and what they are called now. For runs that those versions began."""
+
     def current_name(self, weight: str) -> str:
         """Today's name of a weight in a policy state."""
         for old, new in self.renamed_weights.items():
             if weight.startswith(old):
                 return new + weight.removeprefix(old)
         return weight
+
+    def current_metric(self, name: str) -> str:
+        """Today's name of a metric such as ``update/<metric>``."""
+        hook, slash, metric = name.rpartition("/")
+        return f"{hook}{slash}{self.renamed_metrics.get(metric, metric)}"
 
 
 @dataclass(frozen=True, kw_only=True)

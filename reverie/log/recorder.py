@@ -117,6 +117,11 @@ class Recorder:
         self.lines, self.phase = state["lines"], state["phase"]
         self._last = self._now()
 
+    def rename(self, current_name: Callable[[str], str]) -> None:
+        """Give metrics from the state of an earlier version their current names."""
+        self.latest = {current_name(name): value for name, value in self.latest.items()}
+        self.pending = {current_name(name): values for name, values in self.pending.items()}
+
     def _position(self) -> dict[str, int]:
         return {"env_steps": self.counters.env_steps, "updates": self.counters.updates}
 

@@ -8,7 +8,6 @@ resume changed them later. A verdict names the first difference and what has cha
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,8 +38,8 @@ from reverie.store.run_folder import RunFolder, machine, versions
 from reverie.training.session import Session
 
 COMPARED_LOGS = ("metrics", "scores", "alerts")
-LATER_KEYS = re.compile(rb'"frames": \d+, ')
-"""Keys in metrics.jsonl that runs of earlier versions lack."""
+ADDED_METRIC = "frames"
+"""A line of metrics.jsonl without it is of an earlier version."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,8 @@ def _compare_segment(pieces: list[Piece], folder: RunFolder, segment: Segment, t
             if found:  # an older version may have saved the same state under other names
                 with _loaded(pieces[-1], segment.end, folder) as loaded:
                     found = _compare_states(lambda name: loaded[name].state(), states, segment.end)
-            return _compare_logs(folder, scratch, segment) + found
+            current_metric = checkpointer.session.algorithm.traits.current_metric
+            return _compare_logs(folder, scratch, segment, current_metric) + found
 
 
 @contextmanager
@@ -212,22 +212,35 @@ def _is_at(session: Session, goal: Goal) -> bool:
     return reached == goal.counters and session.scheduler.state() == goal.scheduler
 
 
-def _compare_logs(folder: RunFolder, scratch: RunFolder, segment: Segment) -> list[str]:
+def _compare_logs(
+    folder: RunFolder, scratch: RunFolder, segment: Segment, current_metric: Callable[[str], str]
+) -> list[str]:
     differences = []
     for kind in (kind for kind in COMPARED_LOGS if kind in segment.end.summary["logs"]):
         begin = segment.start.summary["logs"].get(kind, 0) if segment.start else 0
         end = segment.end.summary["logs"][kind]
-        expected = _read_log(folder, kind)[begin:end]
-        found = _without_later_keys(_read_log(scratch, kind), expected)
-        if expected != found:
+        expected, found = _read_log(folder, kind)[begin:end], _read_log(scratch, kind)
+        if expected != found and not _is_same_log(expected, found, current_metric):
             differences.append(f"{kind}: {_first_different_line(expected, found)}")
     return differences
 
 
-def _without_later_keys(found: bytes, expected: bytes) -> bytes:
-    """``found`` without the keys that were added after the lines of ``expected`` were written."""
-    pairs = zip_longest(found.split(b"\n"), expected.split(b"\n")[: found.count(b"\n") + 1], fillvalue=b"")
-    return b"\n".join(new if LATER_KEYS.search(old) else LATER_KEYS.sub(b"", new) for new, old in pairs)
+def _is_same_log(expected: bytes, found: bytes, current_metric: Callable[[str], str]) -> bool:
+    """Whether the lines differ only as those of an earlier version do: in the names and the order of metrics, and in
+    metrics that were added."""
+    lines = list(zip_longest(expected.split(b"\n"), found.split(b"\n"), fillvalue=b""))
+    return all(old == new or _is_same_line(old, new, current_metric) for old, new in lines)
+
+
+def _is_same_line(old: bytes, new: bytes, current_metric: Callable[[str], str]) -> bool:
+    try:
+        before, after = json.loads(old), json.loads(new)
+        if ADDED_METRIC in before or ADDED_METRIC not in after:
+            return False
+        values = {current_metric(name): repr(value) for name, value in before.items()}
+        return values == {name: repr(value) for name, value in after.items() if name in values}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return False
 
 
 def _read_log(folder: RunFolder, kind: str) -> bytes:

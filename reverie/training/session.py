@@ -71,6 +71,7 @@ class Session:
         for name, part in self.parts().items():
             if name in state or name not in ADDED_LATER:
                 part.load_state(state[name])
+        self.recorder.rename(self.algorithm.traits.current_metric)
 
     def enter(self, phase: Phase, previous: Phase | None) -> None:
         """Set everything up for a phase: drop what the previous one does not keep, apply overrides, start the envs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,8 +12,10 @@ import pytest
 
 from reverie import api
 from reverie.algos.dreamer import Dreamer
-from reverie.algos.dreamer_state import RENAMED
+from reverie.algos.dreamer_state import RENAMED, RENAMED_METRICS
 from reverie.core.counters import Counters
+from reverie.log.recorder import Recorder
+from reverie.log.sinks import JsonlSink
 from reverie.policy import read_bundle
 from reverie.runs.policies import policy_folder
 from reverie.runs.verify import verify_run
@@ -24,7 +27,9 @@ from tests.resume.test_dreamer import ONLINE
 
 OLD_SETTINGS = {"target_rate": "slow_rate", "target_every": "slow_every", "image_bias_init": "images_start"}
 IMAGES = (*ONLINE, "env.kwargs.observation=image")
+OLD_METRICS = {new: old for old, new in RENAMED_METRICS.items()}
 STATE, POLICY_STATE, COUNTERS = Dreamer.state, Dreamer.policy_state, Counters.state
+RECORDER, WRITE = Recorder.state, JsonlSink.write
 
 
 def with_old_names(module: dict[str, Any]) -> dict[str, Any]:
@@ -50,12 +55,33 @@ def old_counters(self: Counters) -> dict[str, Any]:
     return {name: value for name, value in COUNTERS(self).items() if "/" not in name}
 
 
+def old_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics by their old names, in another order."""
+    old = {
+        key: "/".join([*key.split("/")[:-1], OLD_METRICS.get(key.split("/")[-1], key.split("/")[-1])]) for key in values
+    }
+    return {old[key]: values[key] for key in reversed(values)}
+
+
+def old_recorder(self: Recorder) -> dict[str, Any]:
+    state = RECORDER(self)
+    return {**state, "latest": old_metrics(state["latest"]), "pending": old_metrics(state["pending"])}
+
+
+def old_write(self: JsonlSink, kind: str, record: dict[str, Any]) -> None:
+    if kind == "metrics":
+        record = old_metrics({key: value for key, value in record.items() if key != "frames"})
+    WRITE(self, kind, record)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (
         mock.patch.object(Dreamer, "state", old_state),
         mock.patch.object(Dreamer, "policy_state", old_policy_state),
         mock.patch.object(Counters, "state", old_counters),
+        mock.patch.object(Recorder, "state", old_recorder),
+        mock.patch.object(JsonlSink, "write", old_write),
     ):
         run = train(IMAGES, tmp_path_factory.mktemp("old"))
     for which in ("best", "final"):
@@ -81,6 +107,7 @@ def test_its_policies_still_play(run: Path, which: Any) -> None:
 
 
 def test_it_is_still_reproduced(run: Path) -> None:
+    assert '"update/dream_reward"' in (run / "metrics.jsonl").read_text()
     (verdict,) = verify_run(RunFolder(run))
     assert verdict.is_reproduced, verdict.differences
 

@@ -54,6 +54,16 @@ def test_settings_of_dreamer_get_their_new_names() -> None:
     assert len(notes) == 2
 
 
+def test_a_phase_of_dreamer_still_ends_by_a_metric_that_was_renamed() -> None:
+    phases = [{"name": "a", "until": {"metric": "update/dream_value", "at_least": 5.0}}]
+    old = {"schema_version": 4, "algorithm": {"kind": "dreamer"}, "phases": phases}
+    tree, notes = migrate(old)
+    assert tree["phases"][0]["until"] == {"metric": "update/imagined_value", "at_least": 5.0}
+    assert notes == ["The metric update/dream_value is now called update/imagined_value."]
+    mine = {**old, "algorithm": {"kind": "my_module.Mine"}}
+    assert migrate(mine)[0]["phases"] == phases
+
+
 def test_samplers_of_version_5_keep_their_weights() -> None:
     inner = {"kind": "mixture", "parts": [{"share": 3, "sampler": "online"}]}
     parts = [{"share": 1, "sampler": {"kind": "uniform"}}, {"share": 2, "sampler": inner}]
