@@ -56,11 +56,17 @@ def show(
 def explain(
     key: Annotated[
         str,
-        typer.Argument(metavar="[KEY]", help="A key, a name, a pattern (algorithm.*), a spec or my_module.MyClass."),
+        typer.Argument(
+            metavar="[KEY]",
+            help="A key or its last word, a pattern (algorithm.*), ENV:VARIANT or my_module.MyClass. Default: all.",
+        ),
     ] = "**",
     as_json: Json = False,
 ) -> None:
-    """Print the meaning, type and default of keys."""
+    """Print the meaning, type and default of keys, or all settings of a spec with their values.
+
+    Examples: reverie config explain algorithm.gamma, reverie config explain CartPole-v1:ppo
+    """
     from reverie.config.compose import compose
     from reverie.config.explain import explain as explain_keys
     from reverie.config.explain import explain_tree
@@ -120,9 +126,12 @@ def _explain_name(name: str, as_json: bool) -> None:
 
 
 def _explanation(entry: dict[str, Any]) -> Group:
+    from reverie.config.explain import REQUIRED
+
     kinds = f"  ({', '.join(entry['kinds'])})" if entry["kinds"] else ""
-    value = f"here {_format(entry['value'])}, " if "value" in entry else ""
-    facts = f"{entry['type']}; {value}default {_format(entry['default'])}"
+    default = "required" if entry["default"] == REQUIRED else f"default {_format(entry['default'])}"
+    value = f"; in this config {_format(entry['value'])}" if "value" in entry else ""
+    facts = f"{entry['type']}; {default}{value}"
     title = Text.assemble((entry["key"], "bold"), (kinds, "dim"))
     return Group(title, *(Padding(text, (0, 0, 0, 2)) for text in (Text(entry["meaning"]), Text(facts, style="dim"))))
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 _WORDS = {"<int>": "NUMBER", "<int range>": "NUMBER", "<float>": "NUMBER", "<float range>": "NUMBER", "<str>": "TEXT"}
+_ABOUT_SETTINGS = "Settings are written KEY=VALUE, for example algorithm.learning_rate=0.1. The budget is --steps."
+_ABOUT_SPECS = "Example: reverie train CartPole-v1:ppo. All environments: reverie envs list."
 _WORDS |= {"<path>": "PATH", "<file>": "FILE", "<dir>": "DIR"}
 
 
@@ -29,6 +31,27 @@ class PlainGroup(TyperGroup):
         for parameter in parameters:
             _simplify(parameter)
         return parameters
+
+
+class SettingsCommand(TyperCommand):
+    """A command that takes settings as KEY=VALUE. Its usage errors show how to write them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            _advise(error)
+            raise
+
+
+def _advise(error: Any) -> None:
+    """Add advice to an unknown option or a missing argument. Typer's classes of these errors are private."""
+    kind = type(error).__name__
+    if kind == "NoSuchOption":
+        error.possibilities = [name for name in error.possibilities or () if name != "--help"]
+        error.message, error.possibilities = f"{error.format_message()}\n{_ABOUT_SETTINGS}", None
+    elif kind == "MissingParameter":
+        error.message = _ABOUT_SPECS
 
 
 def _commands(command: Any) -> Iterator[Any]:

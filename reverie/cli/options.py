@@ -28,7 +28,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing while training.")]
 RunsDir = Annotated[Path, typer.Option(help="Folder of the runs.")]
 Steps = Annotated[
-    int | None, typer.Option(parser=whole_number, metavar="NUMBER", help="Budget in env steps, for example 1e5.")
+    int | None,
+    typer.Option(
+        parser=whole_number, metavar="NUMBER", help="Budget in env steps, such as 1e5, rounded up to whole cycles."
+    ),
 ]
 Trust = Annotated[
     bool, typer.Option("--trust", help="Allow a run made elsewhere to import its own code (dotted paths).")

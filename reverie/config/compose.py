@@ -184,6 +184,8 @@ def split_spec(spec: str) -> tuple[str, str]:
             f"Write CartPole-v1:{variant}, for example; reverie envs list shows what there is.",
         )
     env = spec.removesuffix(":") if colon else variant
+    if env in algorithm_names():
+        raise ConfigError(f"'{env}' is an algorithm, not an environment.", f"The env comes first: CartPole-v1:{env}.")
     names = variant_names(env)
     raise ConfigError(f"'{spec}' names no algorithm or variant.", f"Write {' or '.join(f'{env}:{n}' for n in names)}.")
 

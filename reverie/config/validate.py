@@ -145,7 +145,16 @@ class _Validation:
                 of_kind = f" for the kind {kind}" if isinstance(kind, str) else ""
                 self.add(where, f"there is no such key{of_kind}", self.suggest(where, known))
             else:
-                self.add(where, " or ".join(dict.fromkeys(_message(detail) for detail in details)))
+                what = " or ".join(dict.fromkeys(_message(detail) for detail in details))
+                self.add(where, what, self.example_list(config, where, what))
+
+    def example_list(self, config: type[Config], path: Path, what: str) -> str:
+        """How to write a single number as a list. Empty if the problem is another one."""
+        value, info = get(self.tree, path), config.model_fields.get(path[-1]) if path else None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if what != "must be a list" or info is None or not is_number or field_shape(info).form != "leaf":
+            return ""
+        return f"Write '{PathNames(self.tree).shown(path)}=[{value},{value}]', for example."
 
     def suggest(self, path: Path, known: Sequence[str]) -> str:
         """A key to suggest: the same name in another section, else a similar one here, else one elsewhere."""

@@ -71,9 +71,11 @@ def _one_line(line: str) -> str:
     return line if line.isprintable() else "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence that names the closest known words, if any is close."""
-    close = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """A sentence that names the closest known words, if any is at least as similar as ``cutoff``."""
+    known = sorted(known)
+    close = [word for word in known if word.lower() == name.lower()]
+    close = close or difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
     return "Did you mean " + " or ".join(f"'{word}'" for word in close) + "?" if close else ""
 
 

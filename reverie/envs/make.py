@@ -7,6 +7,7 @@ import math
 import os
 import re
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import gymnasium as gym
 
 from reverie.core import registry
 from reverie.core.contracts import NeedsPixels, Vector
-from reverie.core.errors import ConfigError, ReverieError, nearest
+from reverie.core.errors import ConfigError, ReverieError, did_you_mean
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, read_specs
 from reverie.envs import gl
@@ -98,11 +99,20 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     if name not in gym.registry:
         if (error := explain_missing(name)) is not None:
             raise error
+        if isinstance(getattr(sys.modules.get(module), name, None), type):
+            raise ConfigError(f"'{name}' is a class, not a Gymnasium id.", f"Write {module}.{name}, with a dot.")
         advice = "For an env of another package, install the package and write package:Id, "
         advice += "such as minigrid:MiniGrid-Empty-5x5-v0."
-        fix = nearest(name, gym.registry) + ("" if module else f"\n{advice}")
+        fix = f"{_close_ids(name)} All environments: reverie envs list.".strip() + ("" if module else f"\n{advice}")
         raise ConfigError(f"There is no environment called '{env_id}'.", fix)
     return gym.registry[name]
+
+
+def _close_ids(name: str) -> str:
+    """A sentence that names other versions of the same env, else up to three similar ids. Empty if there are none."""
+    base = name.rpartition("-v")[0]
+    versions = [known for known in gym.registry if base and known.rpartition("-v")[0] == base]
+    return did_you_mean(name, versions or gym.registry, cutoff=0.6)
 
 
 def _make_bare(config: EnvConfig, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:

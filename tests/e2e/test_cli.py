@@ -271,6 +271,13 @@ def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
         (("train", "CartPole-v1:dqn", "buffers.main.kind=rollout", "--dry-run"), "Set buffers.main.kind=replay."),
         (("train", "Taxi-v4:qlearning", "buffers.main.kind=replay", "--dry-run"), "Set buffers.main.kind=rollout."),
         (("train", "CartPole-v1:ppo", "--stpes", "5"), "--stpes"),
+        (("train", "--lr", "0.1"), "algorithm.learning_rate=0.1"),
+        (("train",), "reverie envs list"),
+        (("train", "ppo", "CartPole-v1"), "The env comes first: CartPole-v1:ppo."),
+        (("train", "CartPole-v1:PPO"), "Did you mean 'ppo'?"),
+        (("train", "NoSuchEnv-v0:ppo"), "reverie envs list"),
+        (("train", "Taxi-v3:ppo"), "Did you mean 'Taxi-v4'?"),
+        (("train", "CartPole-v1:ppo", "algorithm.network.units=64"), "Write 'algorithm.network.units=[64,64]'"),
         (("config", "show", "CartPole-v1:ppo", "env.num_env=3"), "'num_envs'"),
     ],
 )

@@ -82,7 +82,13 @@ def test_explain_prints_meaning_type_and_default() -> None:
 def test_explain_a_spec_shows_its_values() -> None:
     entries = {entry["key"]: entry for entry in run_json("explain", "Toy-v0:toy")}
     assert (entries["algorithm.gamma"]["value"], entries["algorithm.gamma"]["default"]) == (0.9, 0.99)
-    assert "here 0.9, default 0.99" in run("explain", "Toy-v0:toy")
+    assert "default 0.99; in this config 0.9" in run("explain", "Toy-v0:toy")
+
+
+def test_explain_marks_required_keys() -> None:
+    text = run("explain", "env.id")
+    assert "; required" in text
+    assert "default" not in text
 
 
 def test_explain_of_all_keys_fits_the_screen() -> None:

@@ -75,6 +75,11 @@ def test_an_unknown_id_may_be_one_of_another_package() -> None:
     assert "package:Id" not in caught.value.fix
 
 
+def test_a_class_after_a_colon_is_named_with_a_dot() -> None:
+    with pytest.raises(ConfigError, match=r"Write broken_envs\.Sound, with a dot"):
+        make.make_env(EnvConfig(id="broken_envs:Sound"))
+
+
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise gym.error.DependencyNotInstalled("MuJoCo is not installed")
