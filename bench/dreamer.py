@@ -41,7 +41,7 @@ SPECS = {
 }
 PARTS = {
     "observe": (RSSMWorldModel, "observe"), "model_losses": (RSSMWorldModel, "losses"),
-    "imagine": (dreamer.Dreamer, "imagine_to_learn"), "estimate": (dreamer.Dreamer, "estimate"),
+    "imagine": (dreamer.Dreamer, "imagine_for_policy"), "estimate": (dreamer.Dreamer, "estimate"),
     "replay_value": (dreamer.Dreamer, "replay_value_loss"), "backward": (joint_step, "accumulate_gradients"),
     "step": (laprop.LaProp, "move"),
 }  # fmt: skip

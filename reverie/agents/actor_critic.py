@@ -109,7 +109,7 @@ class ActorCritic(BackendModule):
         order = self.backend.to_tensor(rng.permutation(len(rows["weights"])))
         return {key: value[order] for key, value in rows.items()}
 
-    def possible_batch_size(self, rows: Mapping[str, Any], wanted: int) -> int:
+    def nearest_batch_size(self, rows: Mapping[str, Any], wanted: int) -> int:
         """The size closest to ``wanted`` that :meth:`split` can make."""
         return min(wanted, len(rows["weights"]))
 

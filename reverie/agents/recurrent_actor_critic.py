@@ -68,7 +68,7 @@ class RecurrentActorCritic(ActorCritic):
         row_order = (order.unsqueeze(1) * length + torch.arange(length, device=order.device)).flatten()
         return {key: value[order if key.startswith(CARRY) else row_order] for key, value in rows.items()}
 
-    def possible_batch_size(self, rows: Mapping[str, Any], wanted: int) -> int:
+    def nearest_batch_size(self, rows: Mapping[str, Any], wanted: int) -> int:
         """As many whole sequences as fit, at least one."""
         length = _sequence_length(rows)
         return max(1, wanted // length) * length

@@ -119,7 +119,10 @@ class ContinuousActions:
 
 
 class DiscreteActions:
-    """Categorical policies. Expectations are sums over all actions, so these methods ignore the noise."""
+    """Categorical policies: Christodoulou 2019, Eq. 10 and 12, in place of Haarnoja et al. 2018, Eq. 3 and 9.
+
+    Expectations are sums over all actions, so these methods ignore the noise.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size

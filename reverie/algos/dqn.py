@@ -74,11 +74,11 @@ class DQNConfig(ComponentConfig):
     max_grad_norm: float | None = Field(10.0, gt=0)
     """Longer gradients are scaled down to this norm. Empty: no limit."""
     network: Annotated[ComponentConfig, Component("network")] = AutoNetwork.Config()
-    """The trunk."""
+    """Network from observations to features, which the head reads."""
     sequence: SequenceConfig = SequenceConfig()
     """What is replayed if the network is recurrent."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config(epsilon=1e-8)
-    """The optimiser."""
+    """Update rule of the Q-network."""
 
     @model_validator(mode="after")
     def _has_targets(self) -> DQNConfig:
@@ -155,6 +155,7 @@ class DQN:
         transitions = self.replay.transitions(batch, config.gamma, config.n_step)
         metrics, aux, grad_norm = self.engine.gradient_step(transitions, config, config.learning_rate.at(clock), rng)
         if (clock.updates + 1) % config.target_every == 0:
+            # Both vectors hold parameters in the same order: target is a copy of online.
             self.target_flat.lerp_(self.optimizer.flat.data, config.target_rate)
         metrics |= {"grad_norm": grad_norm, "epsilon": config.epsilon.at(clock)}
         modules = {"trunk": [self.online.trunk], "head": [self.online.head]}

@@ -116,14 +116,14 @@ class Dreamer(DreamerAgent, DreamerInspection):
         rates = {name: rates[name].at(clock) for name in names}
         norms = reduce(or_, (self.module_norms[name] for name in names))
         result = minimise_jointly(optimizers, self.loss, microbatches, rates, config.max_grad_norm, norms)
-        self.has_critic |= "behaviour" in names
+        self.has_critic |= "behaviour" in names  # a loaded policy has no trained critic until this step
         if "behaviour" in names and self.behaviour_optimizer.steps % config.target_every == 0:
             self.critic.update_target(config.target_rate)
         if "model" not in names:
             return Update(result.metrics)
         latent, params = Latent(result.aux["deter"], result.aux["stoch"]), result.aux["params"]
         if microbatches[0].is_padded:
-            params = params[result.aux["weights"] > 0][None]
+            params = params[result.aux["weights"] > 0][None]  # valid rows as one sequence (1, R, ...)
         written = write_back(batch, latent, self.model, result.aux["model_error"])
         return Update(result.metrics | self.model.rssm.usage(params), write_back=written)
 
@@ -138,9 +138,10 @@ class Dreamer(DreamerAgent, DreamerInspection):
 
     @torch.no_grad()
     def _update_return_scale(self, microbatches: Sequence[SequenceBatch]) -> None:
-        """Update the return normaliser with all microbatches before any of them computes its loss.
+        """Update the return normaliser with the returns of all microbatches, before the first one computes its loss.
 
-        This observes and imagines everything once more. A batch in one piece updates the normaliser in its loss.
+        This takes a second pass of observing and imagining. A batch that is not split needs none: :meth:`loss` updates
+        the normaliser with the returns it computes anyway.
         """
         if len(microbatches) > 1 and not isinstance(self.return_scale, NoScale):
             returns = [batch.drop_padding(self.imagined_returns(batch)) for batch in microbatches]
@@ -162,10 +163,10 @@ class Dreamer(DreamerAgent, DreamerInspection):
         if batch.imagination is None:
             return self._combine(batch, losses, metrics, aux)
         # Imagination: features (H + 1, N, F), rewards and returns (H, N), continues and values (H + 1, N), Eq. 5
-        imagined, reparameterised_returns = self.imagine_to_learn(post.latent.detach().flatten(), batch.imagination)
+        imagined, reparameterised_returns = self.imagine_for_policy(post.latent.detach().flatten(), batch.imagination)
         value_dist = self.critic(imagined.features[:-1])
         rewards, continues, values, returns = self.estimate(imagined, value_dist)
-        if batch.fraction == 1:
+        if batch.is_whole:  # for microbatches, _update_return_scale has already done this
             self.return_scale.update(batch.drop_padding(returns))  # Eq. 7
         with torch.no_grad():
             _, scale = self.return_scale()
@@ -241,7 +242,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
         weight = self.config.reparameterised_weight
         return float(self.specs.action.kind == "continuous") if weight == "auto" else weight
 
-    def imagine_to_learn(self, latent: Latent, noise: ImaginationNoise) -> tuple[Trajectory, Tensor | None]:
+    def imagine_for_policy(self, latent: Latent, noise: ImaginationNoise) -> tuple[Trajectory, Tensor | None]:
         """Imagined trajectories with the actor's outputs; their returns (H, N) with gradient if the policy needs it."""
         if not self.reparameterised_weight:
             return self.model.imagine(latent, self.sampling_policy(noise.action), noise.latent), None
@@ -270,7 +271,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
     def imagined_returns(self, batch: SequenceBatch) -> Tensor:
         """The returns (H, N) that :meth:`loss` uses."""
         post = self.model.observe(batch.context, batch.rows, batch.noise)
-        imagined, _ = self.imagine_to_learn(post.latent.flatten(), batch.imagination)
+        imagined, _ = self.imagine_for_policy(post.latent.flatten(), batch.imagination)
         return self.estimate(imagined, self.critic(imagined.features[:-1])).returns
 
     # ---------------------------------------------------------------- state

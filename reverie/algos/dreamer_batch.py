@@ -42,6 +42,11 @@ class SequenceBatch:
     """Which fraction of the whole batch this is."""
 
     @property
+    def is_whole(self) -> bool:
+        """Whether this is the whole batch, not a microbatch."""
+        return self.fraction == 1
+
+    @property
     def is_padded(self) -> bool:
         return "weight" in self.rows
 
@@ -101,8 +106,8 @@ def transform_rewards(rows: dict[str, Tensor], config: DreamerConfig) -> dict[st
 def write_back(batch: Batch, latent: Latent, model: RSSMWorldModel, model_error: Tensor) -> WriteBack | None:
     """New latents for their rows, and priorities if the sampler uses them.
 
-    A sequence is sampled by the row before it, its context. So each row gets the priority of the sequence after it: the
-    mean of ``model_error`` (B, T) from there on.
+    The sampler picks the row before a sequence, so that row carries the sequence's priority: the mean of
+    ``model_error`` (B, T) over the rows after it.
     """
     if "id" not in batch:
         return None

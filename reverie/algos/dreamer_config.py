@@ -37,7 +37,7 @@ class LossWeights(Config):
 
 
 class CriticConfig(ScalarHeadConfig):
-    """The network of the value."""
+    """Value network."""
 
     layers: int = Field(3, ge=0)
     """Fully connected layers."""
@@ -94,15 +94,15 @@ class DreamerConfig(ComponentConfig):
     loss_weights: LossWeights = LossWeights()
     """Weights of the losses."""
     model: Annotated[ComponentConfig, Component("model")] = RSSMWorldModel.Config()
-    """The world model."""
+    """World model: predicts latents, rewards and continuation."""
     actor: ActorConfig = ActorConfig()
-    """The network of the policy."""
+    """Policy network."""
     critic: CriticConfig = CriticConfig()
-    """The network of the value."""
+    """Value network."""
     return_scale: Annotated[ComponentConfig, Component("return_scale")] = PercentileScale.Config()
     """Normaliser of returns: percentile, deviation or none."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = LaProp.Config()
-    """The optimiser."""
+    """Update rule of world model, policy and value."""
 
     @property
     def discount(self) -> float:

@@ -22,7 +22,8 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from reverie.agents.actor_critic import ActorCriticAgent
-from reverie.agents.numpy_ppo import Minibatch, NumpyPPO, PPOEngine, StepSettings
+from reverie.agents.numpy_ppo import NumpyPPO
+from reverie.agents.ppo_engine import Minibatch, PPOEngine, StepSettings
 from reverie.agents.recurrent_actor_critic import make_actor_critic
 from reverie.backend import DEFAULT, Backend, seeded
 from reverie.core import registry
@@ -52,7 +53,7 @@ class PPOConfig(ComponentConfig):
     gamma: float = Field(0.99, ge=0, le=1)
     """Discount: weight of a reward one step later."""
     gae_lambda: float = Field(0.95, ge=0, le=1)
-    """Mix of advantage estimates: 0 trusts the value function, 1 the returns."""
+    """Lambda of the advantage estimates. 0: one-step TD advantages; 1: Monte Carlo returns."""
     clip: Rate = constant(0.2)
     """How far the probability ratio may move from 1 before its gradient is 0."""
     value_clip: float | None = Field(None, gt=0)
@@ -66,7 +67,7 @@ class PPOConfig(ComponentConfig):
     entropy_weight: float = Field(0.0, ge=0)
     """Weight of the entropy bonus."""
     value_weight: float = Field(0.5, ge=0)
-    """Weight of the value loss."""
+    """Weight of the value loss, the squared error without a factor 1/2."""
     max_grad_norm: float | None = Field(0.5, gt=0)
     """Largest norm of the gradient; empty: no clipping."""
     target_kl: float | None = Field(None, gt=0)
@@ -74,9 +75,9 @@ class PPOConfig(ComponentConfig):
     shared_trunk: bool = False
     """Whether policy and value share all but their last layers."""
     network: Annotated[ComponentConfig, Component("network")] = AutoNetwork.Config()
-    """The trunk."""
+    """Network from observations to features. Policy and value have one each unless ``shared_trunk`` is set."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config()
-    """The optimiser."""
+    """Update rule of policy and value."""
     orthogonal_init: bool = True
     """Initialise weights orthogonally; otherwise torch's defaults."""
     initial_log_std: float = 0.0
@@ -174,8 +175,8 @@ class PPO(ActorCriticAgent):
         for _ in range(self.config.epochs):
             rows = self._shuffle(rollout, rng)
             epoch = self._run_epoch(rows, settings)
-            taken += [result for result in epoch if result.grad_norm is not None]
-            if epoch[-1].grad_norm is None:
+            taken += [result for result in epoch if not result.is_skipped]
+            if epoch[-1].is_skipped:
                 break
         metrics = self._loss_metrics(rollout, taken or epoch) | self._policy_change(rows, epoch, settings.clip)
         metrics["explained_variance"] = losses.explained_variance(
@@ -209,7 +210,7 @@ class PPO(ActorCriticAgent):
         results: list[Result] = []
         for minibatch in self.engine.minibatches(rows, self._batch_size(rows)):
             results.append(self.engine.gradient_step(minibatch, settings))
-            if results[-1].grad_norm is None:
+            if results[-1].is_skipped:
                 break
         return results
 
@@ -232,7 +233,7 @@ class PPO(ActorCriticAgent):
         return self.model.split(rows, size)
 
     def gradient_step(self, minibatch: Minibatch, settings: StepSettings) -> Result:
-        size = self.model.possible_batch_size(minibatch, self.backend.microbatch_size(len(minibatch["weights"])))
+        size = self.model.nearest_batch_size(minibatch, self.backend.microbatch_size(len(minibatch["weights"])))
         return self.optimizer.minimise(
             partial(self.loss, settings=settings), self.model.split(minibatch, size),
             settings.learning_rate, settings.max_grad_norm, settings.accepts,
@@ -249,7 +250,7 @@ class PPO(ActorCriticAgent):
     def _batch_size(self, rows: dict[str, Any]) -> int:
         size = self.config.batch_size
         wanted = max(1, round(size * len(rows["weights"]))) if isinstance(size, float) else size
-        return self.model.possible_batch_size(rows, wanted)
+        return self.model.nearest_batch_size(rows, wanted)
 
     def _step_settings(self, clock: Clock) -> StepSettings:
         config = self.config
@@ -259,7 +260,11 @@ class PPO(ActorCriticAgent):
         )  # fmt: skip
 
     def _loss_metrics(self, rollout: dict[str, Tensor], results: list[Result]) -> dict[str, Any]:
-        """Means over minibatches; the entropy is that of the policy that collected the rollout."""
+        """Means over minibatches.
+
+        ``entropy`` is that of the policy that collected the rollout, also in ``loss``. The loss that is minimised has
+        the entropy of the policy at each step.
+        """
         config = self.config
         metrics = {name: _mean([result.metrics[name] for result in results]) for name in ("policy_loss", "value_loss")}
         metrics["entropy"] = losses.weighted_mean(rollout["entropy"], rollout["weights"])

@@ -57,9 +57,9 @@ class ReinforceConfig(ComponentConfig):
     shared_trunk: bool = False
     """Whether policy and baseline share all but their last layers."""
     network: Annotated[ComponentConfig, Component("network")] = AutoNetwork.Config()
-    """The trunk."""
+    """Network from observations to features. Policy and value have one each unless ``shared_trunk`` is set."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config()
-    """The optimiser."""
+    """Update rule of policy and baseline."""
     initial_log_std: float = 0.0
     """Logarithm of the initial standard deviation of continuous actions."""
 

@@ -1,9 +1,10 @@
 """Soft actor-critic: Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications" (arXiv 1812.05905).
 
-For discrete actions, sums over all actions replace samples: Christodoulou 2019, "Soft Actor-Critic for Discrete Action
-Settings". For images, the critics train a convolutional encoder on randomly shifted images: Kostrikov et al. 2021,
-"Image Augmentation Is All You Need". The critics are one batched ensemble. A recurrent encoder learns from sequences:
-:mod:`reverie.agents.recurrent_replay`. Small networks run in numpy: :mod:`reverie.agents.numpy_soft_actor_critic`.
+Equation numbers are those of that paper unless another is named. For discrete actions, sums over all actions replace
+samples: Christodoulou 2019, "Soft Actor-Critic for Discrete Action Settings". For images, the critics train a
+convolutional encoder on randomly shifted images: Kostrikov et al. 2021, "Image Augmentation Is All You Need". The
+critics are one batched ensemble. A recurrent encoder learns from sequences: :mod:`reverie.agents.recurrent_replay`.
+Small networks run in numpy: :mod:`reverie.agents.numpy_soft_actor_critic`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class SACConfig(ComponentConfig):
     image_shift: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Largest random shift of images in updates, in pixels; auto: 4 per 84 pixels of the shorter side."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = Adam.Config(epsilon=1e-8)
-    """The optimiser."""
+    """Update rule of actor, critics and temperature."""
 
     @model_validator(mode="after")
     def _has_targets(self) -> SACConfig:
@@ -119,11 +120,11 @@ class SAC:
         self.config = config
         self.specs = specs
         self.backend = backend
-        self.actions = make_actions(specs.action)
+        self.action_kind = make_actions(specs.action)
         self.replay = make_replay(config.network, config.sequence)
         with seeded(rng):
-            self.critics = place(Critics(config, specs, self.actions), backend)
-            self.actor = place(Actor(config, self.critics.encoder.width, self.actions), backend)
+            self.critics = place(Critics(config, specs, self.action_kind), backend)
+            self.actor = place(Actor(config, self.critics.encoder.width, self.action_kind), backend)
             self.temperature = registry.load("temperature", config.temperature.kind)(config.temperature, specs)
         self.temperature.to(backend.device)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
@@ -133,7 +134,7 @@ class SAC:
         trained = [*self.actor.parameters(), *self.temperature.parameters()]
         self.actor_optimizer = optimizer(config.optimizer, trained)
         self.numpy_engine: NumpySoftActorCritic | None = None
-        if backend.engine == "numpy" and has_numpy_form(self.actions, self.actor, self.critics):
+        if backend.engine == "numpy" and has_numpy_form(self.action_kind, self.actor, self.critics):
             self.numpy_engine = NumpySoftActorCritic(
                 self.actor, self.critics, self.target_critics, self.temperature, self.actor_optimizer,
                 self.critic_optimizer,
@@ -156,7 +157,7 @@ class SAC:
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
-        noise = None if mode is Mode.EVALUATE else self.actions.sample_noise(rng, len(now["is_first"]))
+        noise = None if mode is Mode.EVALUATE else self.action_kind.sample_noise(rng, len(now["is_first"]))
         actions, carry = self.engine.choose(now, carry, noise)
         return actions.reshape(-1, *self.specs.action.shape), carry, {}
 
@@ -185,6 +186,7 @@ class SAC:
         """One gradient step of critics, actor and temperature, on transitions (B, n + 1) or sequences (B, T)."""
         transitions = self.replay.transitions(batch, self.config.gamma, self.config.n_step)
         critic, actor = self.engine.gradient_step(transitions, self.config.learning_rate.at(clock), rng)
+        # Both vectors hold parameters in the same order: target_critics is a copy of critics.
         self.target_flat.lerp_(self.critic_optimizer.flat.data, self.config.target_rate)
         metrics = critic.metrics | actor.metrics | {
             "loss": critic.metrics["critic_loss"] + actor.metrics["actor_loss"], "temperature": self.temperature(),
@@ -208,12 +210,12 @@ class SAC:
         with torch.no_grad():
             next_policy = self.actor(self.critics.encoder(batch.next_obs))
             next_features = self.target_critics.encoder(batch.next_obs)
-            next_values = self.actions.soft_value(
+            next_values = self.action_kind.soft_value(
                 next_policy, self.target_critics, next_features, self.temperature(), batch.next_noise
-            )  # Eq. 3
+            )  # Eq. 3; discrete actions: Christodoulou 2019, Eq. 10
             targets = batch.rewards + batch.discounts * next_values  # Eq. 2
         features = self.critics.encoder(batch.obs)
-        q_values = self.actions.q_taken(self.critics, features, batch.actions)  # (num_critics, N)
+        q_values = self.action_kind.q_taken(self.critics, features, batch.actions)  # (num_critics, N)
         errors = q_values - targets
         loss = 0.5 * torch.dot(errors.square().sum(0), batch.importance_weights)  # Eq. 5
         value = torch.dot(q_values.detach().mean(0), batch.weights)
@@ -223,9 +225,9 @@ class SAC:
     def actor_loss(self, batch: SACBatch) -> Loss:
         """The losses of policy and temperature. Gradients are taken for their parameters only."""
         policy = self.actor(batch.features)
-        losses, entropies = self.actions.soft_loss(
+        losses, entropies = self.action_kind.soft_loss(
             policy, self.critics, batch.features, self.temperature(), batch.noise
-        )  # Eq. 9
+        )  # Eq. 9; discrete actions: Christodoulou 2019, Eq. 12
         policy_loss = torch.dot(losses, batch.weights)
         temperature_loss = torch.dot(self.temperature.loss(entropies), batch.weights)  # Eq. 18
         entropy = torch.dot(entropies.detach(), batch.weights)
@@ -246,7 +248,7 @@ class SAC:
         """Augmented observations and noise are drawn for the whole batch, so the number of microbatches is free."""
         tensors = to_tensors(transitions, self.backend)
         obs, next_obs = self.augment(tensors.obs, rng), self.augment(tensors.next_obs, rng)
-        noise = (self.backend.to_tensor(self.actions.sample_noise(rng, len(tensors.weights))) for _ in range(2))
+        noise = (self.backend.to_tensor(self.action_kind.sample_noise(rng, len(tensors.weights))) for _ in range(2))
         return split(
             SACBatch(obs, next_obs, *tensors[2:], *noise), self.backend.microbatch_size(len(transitions.weights))
         )

@@ -29,7 +29,7 @@ class Hook(Config):
     name: str
     """collect, evaluate, validate, or a hook that the algorithm offers (update, update_<word>)."""
     rows: int | None = Field(None, ge=1)
-    """collect: rows over all envs."""
+    """collect: rows per rollout, all envs together. Rows that start an episode count too."""
     episodes: int | None = Field(None, ge=1)
     """collect: finished episodes, the same number from each env; evaluate: how many to play."""
     batches: int | None = Field(None, ge=1)

@@ -39,7 +39,7 @@ class EvaluateConfig(Config):
     """How evaluations are played. Phases set how often, and how many episodes."""
 
     num_envs: int = Field(5, ge=1)
-    """Envs that run in parallel. Another number gives slightly different results."""
+    """Number of parallel evaluation envs. Changing it changes the results slightly."""
     sample: bool = False
     """Sample actions as in collection instead of taking the best one. Also used by eval, play and record."""
     warmup_steps: int = Field(0, ge=0)

@@ -58,7 +58,12 @@ class Result(NamedTuple):
     metrics: dict[str, Any]
     aux: dict[str, Any]
     grad_norm: Any
-    """None if there was no step because ``accept`` refused it."""
+    """None if the step was skipped."""
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether ``accept`` refused the step, in PPO because of ``target_kl``."""
+        return self.grad_norm is None
 
 
 Accept = Callable[[Mapping[str, Tensor]], bool]

@@ -422,7 +422,7 @@ def test_imagined_losses_equal_the_plain_form(
     scale = float(agent.return_scale()[1])
     start = agent.model.observe(batch.context, batch.rows, batch.noise).latent.flatten()
     assert batch.imagination is not None
-    imagined, _ = agent.imagine_to_learn(start, batch.imagination)
+    imagined, _ = agent.imagine_for_policy(start, batch.imagination)
     features = to_dense(imagined.features)
     value, target = agent.critic(features).mean(), agent.critic.target_mean(features)
     prediction, returns = agent.model.predict(features), agent.imagined_returns(batch)

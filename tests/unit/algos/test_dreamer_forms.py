@@ -77,7 +77,7 @@ def test_the_reparameterised_gradient_equals_finite_differences() -> None:
 
     def mean_return() -> torch.Tensor:
         noise = agent.imagination_noise(make_generator(3), 1, len(start.deter))
-        returns = agent.imagine_to_learn(start, noise)[1]
+        returns = agent.imagine_for_policy(start, noise)[1]
         assert returns is not None
         return returns.mean()
 

@@ -144,7 +144,7 @@ def test_both_engines_of_one_agent_share_its_weights(case: str) -> None:
     if isinstance(agent, DQN):
         outputs = [[engine.q_values(now, {}, None)[0] for engine in engines]]
     else:
-        noises = (None, agent.actions.sample_noise(make_generator("noise"), 12))
+        noises = (None, agent.action_kind.sample_noise(make_generator("noise"), 12))
         outputs = [[engine.choose(now, {}, noise)[0] for engine in engines] for noise in noises]
     for by_numpy, by_torch in outputs:
         np.testing.assert_allclose(by_numpy, by_torch, rtol=1e-4, atol=1e-5)

@@ -170,7 +170,7 @@ def test_target_kl_stops_before_the_minibatch_that_is_too_far(engine: str, micro
 def test_target_kl_may_refuse_the_first_minibatch(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = Specs(VECTOR, DISCRETE)
     ppo = make_ppo(specs, Backend(engine=engine), target_kl=1e-9)
-    monkeypatch.setattr("reverie.agents.numpy_ppo.StepSettings.accepts", lambda settings, metrics: False)
+    monkeypatch.setattr("reverie.agents.ppo_engine.StepSettings.accepts", lambda settings, metrics: False)
     before = parameters(ppo)
     update = ppo.update(make_batch(specs), Clock(), make_generator("u"))
     assert update.count == ppo.optimizer.steps == 0

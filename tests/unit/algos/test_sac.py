@@ -89,7 +89,7 @@ def target_of(sac: SAC, rewards: list[float], **flags: int) -> float:
         batch[name][:, row] = True
     (microbatch,) = sac.make_microbatches(n_step_transitions(batch, sac.config.gamma), make_generator("u"))
     microbatch = microbatch._replace(next_noise=torch.zeros_like(microbatch.next_noise))
-    set_output(sac.critics, [[[0.0] * sac.actions.critic_outputs]] * 2)  # then the TD error is the target
+    set_output(sac.critics, [[[0.0] * sac.action_kind.critic_outputs]] * 2)  # then the TD error is the target
     return float(sac.critic_loss(microbatch).aux["td_errors"])
 
 
@@ -119,7 +119,7 @@ def test_target_of_several_steps() -> None:
 
 def soft_loss(sac: SAC) -> tuple[torch.Tensor, torch.Tensor]:
     features = torch.ones(1, 3)
-    return sac.actions.soft_loss(sac.actor(features), sac.critics, features, sac.temperature(), ZEROS)
+    return sac.action_kind.soft_loss(sac.actor(features), sac.critics, features, sac.temperature(), ZEROS)
 
 
 @torch.no_grad()

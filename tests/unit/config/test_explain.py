@@ -79,7 +79,10 @@ def test_tree_is_explained_with_its_kinds_and_values(toy_tree: Make) -> None:
     entry, value = explained["algorithm.part.units"]
     assert (entry.kinds, value) == (("wide",), [64, 64])
     entry, value = explained["phases.learn.collect.rows"]
-    assert (entry.meaning, value) == ("collect: rows over all envs.", 128)
+    assert (entry.meaning, value) == (
+        "collect: rows per rollout, all envs together. Rows that start an episode count too.",
+        128,
+    )
     assert explained["algorithm.gamma"][0].default == 0.99
 
 

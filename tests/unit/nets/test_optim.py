@@ -169,6 +169,7 @@ def test_a_refused_step_changes_nothing_and_reports_the_microbatches_so_far() ->
         return len(errors) < 2
 
     result = optimizer.minimise(squared_error(model), microbatches, 0.1, accept=accept)
+    assert result.is_skipped
     assert result.grad_norm is None
     assert optimizer.steps == 0
     assert torch.equal(optimizer.flat, before)
