@@ -34,7 +34,7 @@ class MonitorConfig(Config):
     memory: float | None = Field(0.9, gt=0, le=1)
     """Highest fraction of the machine's memory that the process may hold."""
     slow_env: float | None = Field(0.8, gt=0, le=1)
-    """Highest fraction of the time spent in env steps."""
+    """Highest fraction of the time spent in env steps, averaged over at least 10 seconds. Alerts once per run."""
     webhook: str | None = None
     """Where alerts are posted as JSON: an http(s) URL, or env:REVERIE_... to read it from an environment variable."""
 

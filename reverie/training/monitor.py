@@ -16,6 +16,11 @@ from reverie.log.recorder import Recorder
 from reverie.machine.memory import size_text, total_memory
 from reverie.training.monitor_rules import RULES, MetricState, Rule, Task
 
+SLOW_ENV_SECONDS = 10.0
+"""Wall time that ``slow_env`` averages over, at least. Single lines of a fast run are too short to judge."""
+SHORT_STEP_SECONDS = 100e-6
+"""Env steps shorter than this gain nothing from worker processes: passing the rows on takes about as long."""
+
 
 class Monitor:
     """A part of the session. The state of its rules is saved, so a resumed run raises the same alerts."""
@@ -65,6 +70,8 @@ class MachineRule:
 
     name = ""
     advice = ""
+    alerts_once = False
+    """Whether a run gets at most one alert, even if the problem goes away and comes back."""
 
     def __init__(self, bound: float, task: Task) -> None:
         self.bound = bound
@@ -75,7 +82,7 @@ class MachineRule:
         problem = self.problem(line)
         if problem and not self.has_alerted:
             recorder.alert("warning", self.name, f"{problem}. {self.advice}", "machine_alerts")
-        self.has_alerted = bool(problem)
+        self.has_alerted = bool(problem) or (self.alerts_once and self.has_alerted)
 
     def problem(self, line: Mapping[str, Any]) -> str | None:
         """What is wrong, or None."""
@@ -99,30 +106,41 @@ class HighMemory(MachineRule):
 
 
 class SlowEnv(MachineRule):
-    """Compares the time spent in env steps with all time between two lines."""
+    """Compares the time spent in env steps with all time since the last check."""
 
     name = "slow_env"
+    alerts_once = True
 
     def __init__(self, bound: float, task: Task) -> None:
         super().__init__(bound, task)
-        self.advice = _faster_envs(task)
-        self.before: tuple[float, float] | None = None
+        self.task = task
+        self.before: tuple[float, float, int] | None = None
 
     def problem(self, line: Mapping[str, Any]) -> str | None:
         if "usage/env_seconds" not in line:
             return None
-        now = (line["time"], line["usage/env_seconds"])
-        (time, seconds), self.before = self.before or now, now
-        fraction = (now[1] - seconds) / max(now[0] - time, 1e-9)
-        return f"{min(fraction, 1.0):.0%} of the time goes into env steps" if fraction > self.bound else None
+        now = (line["time"], line["usage/env_seconds"], line["env_steps"])
+        self.before = self.before or now
+        elapsed, env_seconds, env_steps = (new - old for new, old in zip(now, self.before, strict=True))
+        if elapsed < SLOW_ENV_SECONDS:
+            return None
+        self.before = now
+        fraction = env_seconds / elapsed
+        if fraction <= self.bound:
+            return None
+        self.advice = _faster_envs(self.task, env_seconds / max(env_steps, 1))
+        return f"{min(fraction, 1.0):.0%} of the time goes into env steps"
 
 
-def _faster_envs(task: Task) -> str:
+def _faster_envs(task: Task, step_seconds: float) -> str:
     """Advice on stepping the envs faster, by what is not done yet."""
     if task.vector == "process":
         return "The envs already run in worker processes: only a lighter env or more cores make it faster."
     if task.vector == "native":
         return "The envs already step together in their own vector class: only a lighter env makes it faster."
+    if step_seconds < SHORT_STEP_SECONDS:
+        time = f"{step_seconds * 1e6:.0f} microseconds"
+        return f"A step takes only {time}, too short for worker processes: only a lighter env makes it faster."
     if task.num_envs > 1:
         return "Try env.vector=process, which gives the same results, or a lighter env."
     return "Start a run with several envs (env.num_envs=8 env.vector=process), or use a lighter env."

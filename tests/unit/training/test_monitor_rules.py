@@ -176,14 +176,29 @@ def test_memory_is_told_once_until_it_is_well() -> None:
     assert machine_alerts(HighMemory(0.9, TASK, lambda: None), lines) == []
 
 
-def test_time_in_env_steps_is_counted_between_lines() -> None:
-    def lines(*pairs: tuple[float, float]) -> list[dict[str, Any]]:
-        return [{"time": time, "usage/env_seconds": seconds} for time, seconds in pairs]
+def timings(*records: tuple[float, float, int]) -> list[dict[str, Any]]:
+    """Machine records from (time, seconds in env steps, env steps)."""
+    return [{"time": time, "usage/env_seconds": seconds, "env_steps": steps} for time, seconds, steps in records]
 
-    assert machine_alerts(SlowEnv(0.8, TASK), lines((100, 50), (110, 57), (120, 64))) == []
-    (told,) = machine_alerts(SlowEnv(0.8, TASK), lines((100, 50), (110, 59), (120, 68)))
-    assert "90%" in told
+
+def test_time_in_env_steps_is_counted_between_lines() -> None:
+    assert machine_alerts(SlowEnv(0.8, TASK), timings((100, 50, 0), (110, 57, 10), (120, 64, 20))) == []
+    (message,) = machine_alerts(SlowEnv(0.8, TASK), timings((100, 50, 0), (110, 59, 10)))
+    assert "90%" in message
     assert machine_alerts(SlowEnv(0.8, TASK), [{"time": 5.0}, {"time": 6.0}]) == []
+
+
+def test_slow_env_needs_ten_seconds_between_two_checks() -> None:
+    assert machine_alerts(SlowEnv(0.8, TASK), timings((100, 0, 0), (109, 9, 10))) == []
+    short_burst = timings((100, 0, 0), (104, 4, 10), (108, 4, 20), (112, 4, 30))
+    assert machine_alerts(SlowEnv(0.8, TASK), short_burst) == []
+    (message,) = machine_alerts(SlowEnv(0.8, TASK), timings((100, 0, 0), (106, 5, 10), (112, 12, 20)))
+    assert "100%" in message
+
+
+def test_slow_env_alerts_once_per_run() -> None:
+    lines = timings((100, 0, 0), (110, 9, 10), (120, 9, 20), (130, 18, 30))
+    assert len(machine_alerts(SlowEnv(0.8, TASK), lines)) == 1
 
 
 @pytest.mark.parametrize(
@@ -196,7 +211,16 @@ def test_time_in_env_steps_is_counted_between_lines() -> None:
     ],
 )
 def test_a_slow_env_is_not_advised_what_is_set(vector: str, num_envs: int, advice: str) -> None:
-    told = SlowEnv(0.8, Task(CHOICE, 1000, vector=vector, num_envs=num_envs)).advice
-    assert advice in told
-    assert ("env.vector=process" in told) == (vector == "sync")
-    assert ("env.num_envs=8" in told) == (num_envs == 1)
+    rule = SlowEnv(0.8, Task(CHOICE, 1000, vector=vector, num_envs=num_envs))
+    (message,) = machine_alerts(rule, timings((100, 0, 0), (110, 9, 1000)))  # 9 ms per step
+    assert advice in message
+    assert ("env.vector=process" in message) == (vector == "sync")
+    assert ("env.num_envs=8" in message) == (num_envs == 1)
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_worker_processes_are_not_advised_for_short_env_steps(num_envs: int) -> None:
+    rule = SlowEnv(0.8, Task(CHOICE, 1000, num_envs=num_envs))
+    (message,) = machine_alerts(rule, timings((100, 0, 0), (110, 9, 100_000)))
+    assert "env.vector=process" not in message
+    assert "only 90 microseconds" in message
