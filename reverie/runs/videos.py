@@ -30,7 +30,8 @@ from reverie.store.run_folder import RunFolder, read_json, write_json
 from reverie.training.evaluator import EvaluationStopped, StopCheck, never
 from reverie.training.session import Session
 
-KEPT = ("best", "last")
+KEPT = {"best": "best", "last": "final"}
+"""File names, and which policy each video shows."""
 
 
 class Videos:
@@ -86,10 +87,13 @@ class Videos:
         self._record_all(session)
 
     def announce(self) -> None:
-        """Print the returns in the videos, and their folder."""
-        scores = [f"{name} {as_return(about['return'])}" for name in KEPT if "return" in (about := self._about(name))]
-        if self.is_on and scores:
-            self.say(f"Videos ({', '.join(scores)}): {self.run.path / 'videos'}")
+        """Print whose episodes the videos show, their returns, and the folder."""
+        returns = [
+            f"of the {policy} policy (return {as_return(about['return'])})"
+            for name, policy in KEPT.items() if "return" in (about := self._about(name))
+        ]  # fmt: skip
+        if self.is_on and returns:
+            self.say(f"Videos: one episode {', one '.join(returns)}: {self.run.path / 'videos'}")
 
     def _record_all(self, session: Session) -> None:
         if not self.is_on:

@@ -15,7 +15,7 @@ import pytest
 
 from reverie import api
 from reverie.core.rng import derive_seed
-from reverie.log.video_frames import VideoError
+from reverie.log.video_frames import VideoError, as_return
 from reverie.runs import videos
 from reverie.runs.policies import PolicyShelf
 from reverie.store.checkpoint import CheckpointFolder
@@ -76,7 +76,9 @@ def test_best_and_last_are_kept_and_described(recorded: Path) -> None:
     for description in (best, last):
         assert description["episode_seed"] == derive_seed(1, "evaluate", 0)
         assert (description["length"], description["frames"], description["is_cut"]) == (12, 13, False)
-    assert "Videos (best" in (recorded / "run.log").read_text()
+    log = (recorded / "run.log").read_text()
+    assert f"Videos: one episode of the best policy (return {as_return(best['return'])}), " in log
+    assert f"one of the final policy (return {as_return(last['return'])}): {recorded / 'videos'}" in log
 
 
 def test_video_shows_the_described_episode(recorded: Path) -> None:
