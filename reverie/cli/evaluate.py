@@ -57,12 +57,12 @@ def evaluate(
         return
     which = f"policy of step {result['policy']}" if result["policy"].isdigit() else f"{result['policy']} policy"
     typer.echo(f"{result['run']} ({which}), {count(episodes, 'episode')}")
-    interval = f"  (95% of the mean {result['return_low']:.2f} to {result['return_high']:.2f})"
-    spread = f" +- {result['return_std']:.2f}{interval}" if episodes > 1 else ""  # undefined for one episode
-    typer.echo(f"return {result['return_mean']:.2f}{spread}")
+    interval = f"95% interval of the mean {result['return_low']:.2f} to {result['return_high']:.2f}"
+    spread = f", std {result['return_std']:.2f}, {interval}" if episodes > 1 else ""  # undefined for one episode
+    typer.echo(f"return: mean {result['return_mean']:.2f}{spread}")
     typer.echo(
-        f"interquartile mean {result['return_iqm']:.2f}, from {result['return_min']:.2f}"
-        f" to {result['return_max']:.2f}, mean length {result['length_mean']:.1f}"
+        f"interquartile mean {result['return_iqm']:.2f}, min {result['return_min']:.2f}, "
+        f"max {result['return_max']:.2f}, mean length {result['length_mean']:.1f}"
     )
     for key in sorted(key for key in result if key.startswith("log/")):
         typer.echo(f"{key.removeprefix('log/')} {result[key]:.4f}")

@@ -75,6 +75,8 @@ def play(
         if has_screen() and out is None and not gif:
             _show(cast, episodes or WINDOW_EPISODES, fps)
         else:
+            if out is None and not gif:
+                typer.echo("No screen, so a video is written instead.")
             _write(cast, choose_path(folder, name, out, gif), episodes or 1, fps)
 
 

@@ -55,6 +55,9 @@ def verify(
 ) -> None:
     """Verify that a run is reproducible: train segments of it again and compare every bit.
 
+    Compares the logged metrics, scores and alerts, and all saved state at the end of each segment: weights, optimiser,
+    buffers, normaliser, random streams, envs and counters.
+
     Example: reverie verify @last --segments all
     """
     from reverie import api

@@ -238,7 +238,8 @@ class Execution:
         # After a ConfigError the same run would fail again.
         if not isinstance(error, ConfigError) and self.resume_command not in getattr(error, "fix", ""):
             is_saved = bool(checkpointer.folder.paths())
-            start = "Nothing before the last checkpoint is lost. Continue" if is_saved else "Start again"
+            unsaved = "No checkpoint was saved. Start over"
+            start = "Nothing before the last checkpoint is lost. Continue" if is_saved else unsaved
             changed = error.resume_with if isinstance(error, TooFewRowsError) else ""
             self.console.say(f"{start} with: {self.resume_command} {changed}".rstrip())
 

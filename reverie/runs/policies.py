@@ -145,7 +145,19 @@ def policy_folder(run: Path, which: str = "best") -> Path:
         # The name comes from a file that anyone may have written, so it must not lead out of the run.
         if isinstance(name, str) and POLICY_NAME.fullmatch(name) and (run / "policies" / name / "policy.json").exists():
             return run / "policies" / name
-    raise RunError(f"The run '{run.name}' has no policy yet.", "Let it train until its first evaluation.")
+    raise RunError(f"The run '{run.name}' has no policy yet.", _without_policy(run))
+
+
+def _without_policy(run: Path) -> str:
+    """How to get a policy from a run that has not been evaluated yet."""
+    from reverie.store.checkpoint import CheckpointFolder
+
+    command = f"Let it train until its first evaluation: reverie resume {RunFolder(run).words}"
+    saved = CheckpointFolder(run).all()
+    if not saved:
+        return command
+    steps = saved[-1].counters["env_steps"]
+    return f"{command}. Or let eval, play, record or foresee use a checkpoint: --policy {steps}."
 
 
 def _best_name(run: Path) -> Any:

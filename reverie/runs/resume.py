@@ -50,7 +50,7 @@ class Change:
     keeps_exactness: bool
 
     def __str__(self) -> str:
-        verdict = "the run stays exact" if self.keeps_exactness else "no longer exact"
+        verdict = "continues bit for bit" if self.keeps_exactness else "no longer exact"
         return f"  {self.key}: {self.old} -> {self.new}  ({verdict})"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,6 +192,16 @@ def test_eval_uses_the_policy_of_a_checkpoint(reverie: Command, trained: api.Run
     assert (refused.code, "Use best, final or the env steps" in refused.err) == (1, True)
 
 
+def test_a_run_without_a_policy_suggests_its_checkpoint(reverie: Command, trained: api.Run, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / trained.name
+    shutil.copytree(trained.path, run)
+    shutil.rmtree(run / "policies")
+    error = " ".join(reverie("eval", trained.name).err.split())
+    assert f"reverie resume {trained.name}. Or let eval, play" in error
+    steps = error.rpartition("--policy ")[2].removesuffix(".")
+    assert reverie("eval", trained.name, "--policy", steps, "--episodes", "1").code == 0
+
+
 def test_advice_includes_the_runs_folder(reverie: Command) -> None:
     words = ("--runs-dir", "my runs")
     assert reverie("train", *SMALL, "--steps", "64", "--quiet", *words).code == 0
@@ -203,14 +214,13 @@ def test_eval_as_text(reverie: Command, trained: api.Run) -> None:
         "eval", trained.name[:8], "--episodes", "4", "--runs-dir", str(trained.path.parent)
     ).out.splitlines()
     assert lines[0] == f"{trained.name} (best policy), 4 episodes"
-    assert lines[1].startswith("return ")
-    assert "95% of the mean" in lines[1]
+    assert re.fullmatch(r"return: mean [\d.]+, std [\d.]+, 95% interval of the mean [\d.]+ to [\d.]+", lines[1])
     assert lines[2].startswith("interquartile mean ")
 
 
 def test_one_episode_has_no_interval(reverie: Command, trained: api.Run) -> None:
     line = reverie("eval", str(trained.path), "--episodes", "1").out.splitlines()[1]
-    assert re.fullmatch(r"return \d+\.\d\d", line)
+    assert re.fullmatch(r"return: mean \d+\.\d\d", line)
 
 
 def test_eval_shows_the_logs_of_the_env(reverie: Command) -> None:
@@ -374,3 +384,4 @@ def test_a_loss_that_is_not_finite_ends_the_run(reverie: Command, tmp_path: Path
     assert api.find(runs_dir=tmp_path / "runs").state == "failed"
     log = next((tmp_path / "runs").glob("*/run.log")).read_text()
     assert re.search(r"in 'update' in phase 'learn', at update [\d,]+: training has diverged", log)
+    assert "No checkpoint was saved. Start over with: reverie resume" in log

@@ -44,6 +44,13 @@ def test_random_policy_plays(reverie: Command, tmp_path: Path) -> None:
     assert gif_frames(tmp_path / "Reverie-Counting-v0-random.gif") > 1
 
 
+def test_without_a_screen_the_video_is_announced(reverie: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reverie.envs.gl.has_screen", lambda: False)
+    lines = reverie("play", "--random", "Reverie/Counting-v0", "env.kwargs.length=4").out.splitlines()
+    assert lines[0] == "No screen, so a video is written instead."
+    assert lines[-1].startswith("Reverie-Counting-v0-random.")
+
+
 def test_playing_by_keyboard_needs_a_screen(reverie: Command) -> None:
     done = reverie("play", "CartPole-v1")
     assert done.code == 2

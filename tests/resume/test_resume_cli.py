@@ -115,8 +115,8 @@ def test_changed_settings_are_listed_and_recorded(run: Path) -> None:
     before = (run / "config.yaml").read_text()
     done = reverie("resume", str(run), "algorithm.gamma=0.9", "checkpoint.keep_last=1", "--steps", "1200")
     assert "algorithm.gamma: 0.98 -> 0.9  (no longer exact)" in done.stderr
-    assert "checkpoint.keep_last: 3 -> 1  (the run stays exact)" in done.stderr
-    assert "phases.learn.duration_steps: 1000 -> 1200  (the run stays exact)" in done.stderr
+    assert "checkpoint.keep_last: 3 -> 1  (continues bit for bit)" in done.stderr
+    assert "phases.learn.duration_steps: 1000 -> 1200  (continues bit for bit)" in done.stderr
     (entry,) = read_jsonl(run / "resumes.jsonl")
     exact = {change["key"]: change["keeps_exactness"] for change in entry["changes"]}
     assert exact == {"algorithm.gamma": False, "checkpoint.keep_last": True, "phases.learn.duration_steps": True}

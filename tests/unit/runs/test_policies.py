@@ -233,8 +233,9 @@ def test_a_best_policy_that_is_gone_is_not_taken_up_again(folder: RunFolder, ses
 
 
 def test_whichever_policy_there_is_is_found(folder: RunFolder, session: Session) -> None:
-    with pytest.raises(RunError, match="has no policy yet"):
+    with pytest.raises(RunError, match=rf"has no policy yet(.|\n)*reverie resume {folder.name}") as caught:
         policy_folder(folder.path)
+    assert "--policy" not in caught.value.fix  # there is no checkpoint either
     shelf = PolicyShelf(folder)
     shelf.save(session, "final")
     assert policy_folder(folder.path, "best").name == "final"
