@@ -144,7 +144,9 @@ def _check_names(place: _Place, config: RunConfig) -> Findings:
             fix = f"{nearest(name, config.buffers)} Buffers are declared below 'buffers:'.".strip()
             yield f"{place.key}.{'buffer' if name == phase.buffer else 'hooks'}", f"there is no buffer '{name}'", fix
     controllers = registry.kinds("controller")
-    if phase.controller and phase.controller not in controllers and "." not in phase.controller:
+    if phase.controller and "." in phase.controller:
+        registry.check_foreign("controller", phase.controller)  # before any advice about the phase
+    elif phase.controller and phase.controller not in controllers:
         fix = nearest(phase.controller, controllers)
         yield f"{place.key}.controller", f"there is no controller '{phase.controller}'", fix
     for word in phase.keep:
