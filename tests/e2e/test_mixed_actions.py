@@ -29,5 +29,5 @@ def test_mixed_actions_work_from_env_to_policy(tmp_path: Path) -> None:
     action = run.agent().act(np.zeros(4, np.float32))
     assert set(action) == {"buttons", "force"}
     assert action["force"].shape == (2,)
-    with pytest.raises(ConfigError, match="several kinds"):
+    with pytest.raises(ConfigError, match="this env has mixed ones"):
         api.train("Reverie/Counting-v0:ppo", *words, runs_dir=tmp_path)

@@ -16,7 +16,7 @@ from reverie.config.catalogue import list_envs
 from reverie.core.errors import ConfigError
 from reverie.core.specs import read_specs
 from reverie.core.types import Array, Row
-from reverie.envs import suites
+from reverie.envs import snapshot_cache, suites
 from reverie.envs.accelerators import find_accelerator
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode
@@ -139,9 +139,9 @@ def test_a_new_suites_simulator_state_restores_an_episode() -> None:
 @pytest.mark.usefixtures("toy")
 def test_the_packages_of_a_new_suite_decide_about_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     before = verdict_key(EnvConfig(id="CartPole-v1"))
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9" if name == "numpy" else "1.0")
+    monkeypatch.setattr(snapshot_cache, "_version", lambda name: "9.9" if name == "numpy" else "1.0")
     changed = verdict_key(EnvConfig(id="CartPole-v1"))
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.0")
+    monkeypatch.setattr(snapshot_cache, "_version", lambda name: "1.0")
     assert len({before, changed, verdict_key(EnvConfig(id="CartPole-v1"))}) == 3
 
 
