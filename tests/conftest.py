@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import rich.style  # noqa: F401 - its first import draws from the global generator
 
-from reverie.envs import make
+from reverie.envs import gl, make
 from reverie.report import write as reports
 
 MEMORY_DISK = Path("/dev/shm")
@@ -67,7 +67,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         (extra,) = marker.args
-        if extra in PROGRAMS:
+        if extra == "gl":
+            if gl.choose_backend() is None:
+                pytest.skip("needs the extra 'gl' (a library that renders without a screen: see reverie doctor)")
+        elif extra in PROGRAMS:
             if not all(map(shutil.which, PROGRAMS[extra])):
                 pytest.skip(f"needs the extra '{extra}' ({' and '.join(PROGRAMS[extra])} on the PATH: make {extra})")
         elif importlib.util.find_spec(EXTRAS[extra]) is None:

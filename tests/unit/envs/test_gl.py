@@ -109,9 +109,8 @@ def test_a_library_that_is_missing_does_not_work(name: str, monkeypatch: pytest.
 
 
 @pytest.mark.needs("mujoco")
-def test_a_backend_that_is_said_to_work_renders(monkeypatch: pytest.MonkeyPatch) -> None:
-    if gl.choose_backend() is None:
-        pytest.skip("no GL backend on this machine")
+@pytest.mark.needs("gl")
+def test_the_chosen_backend_renders() -> None:
     env = make_env(EnvConfig(id="Hopper-v5"), "rgb_array")
     env.reset(seed=0)
     frame = env.render()
