@@ -76,5 +76,5 @@ $(TOOLED): $(INSTALLED)
 
 # Tests of envs and formats that most users do without.
 $(TESTABLE): $(TOOLED)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[atari,crafter,dmc,minari,wandb]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[atari,crafter,dmc,minari,minigrid,wandb]"
 	@touch $@
