@@ -72,11 +72,14 @@ class ActorCritic(BackendModule):
     def initial_carry(self, num_envs: int) -> Carry:
         return {}
 
-    @torch.inference_mode()
     def act_outputs(self, now: Row, carry: Carry) -> tuple[Array, Carry, Row]:
         """Outputs of the action head (N, size) for arriving rows, the next carry, and extras for the buffer."""
         if self.numpy is not None:
             return self.numpy.action_outputs(now), carry, {}
+        return self._torch_act_outputs(now, carry)
+
+    @torch.inference_mode()
+    def _torch_act_outputs(self, now: Row, carry: Carry) -> tuple[Array, Carry, Row]:
         features, carry, extras = self.actor_features(now, carry)
         output: Array = self.action_head.output(features).cpu().numpy()
         return output, carry, extras

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,7 @@ class Mode(StrEnum):
     """Update the carry and return the extras; a controller chooses the action and the returned one is ignored."""
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(NamedTuple):
     """How far the run is. Schedules are functions of it."""
 
     env_steps: int = 0

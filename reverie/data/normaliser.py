@@ -100,6 +100,7 @@ class Normaliser:
     def __init__(self, config: NormaliserConfig, specs: Specs, num_envs: int) -> None:
         self.config = config
         self.num_envs = num_envs
+        self._all_valid = np.ones(num_envs, bool)
         is_on = config.observation != "off"
         self._shapes = {
             key: spec.shape
@@ -120,8 +121,8 @@ class Normaliser:
         if self.config.freeze == "dataset":
             return
         if self._shapes:
-            valid = np.ones(self.num_envs, bool) if valid is None else valid
-            self._pending.append({**{key: row[key] for key in self._shapes}, "valid": valid})
+            values = {key: row[key] for key in self._shapes}
+            self._pending.append({**values, "valid": self._all_valid if valid is None else valid})
         if self.config.reward:
             self._pending_rewards.append({key: row[key] for key in _REWARD_KEYS})
 

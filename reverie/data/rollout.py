@@ -53,6 +53,7 @@ class RolloutBuffer:
         self.config = config
         self.specs = specs
         self.num_envs = num_envs
+        self._all_valid = np.ones(num_envs, bool)
         self.clear()
 
     def clear(self) -> None:
@@ -62,13 +63,13 @@ class RolloutBuffer:
 
     def add(self, row: Row) -> None:
         """Store a row of every env. All of them are valid unless the row has a ``valid``."""
-        carry = {key: row[key] for key in row if key.startswith(CARRY)}
-        if carry:
-            self._carry = self._carry if self._rows else carry
-            row = {key: row[key] for key in row if key not in carry}
+        if not self._rows:
+            self._carry = {key: row[key] for key in row if key.startswith(CARRY)}
+        if self._carry:
+            row = {key: row[key] for key in row if key not in self._carry}
         if self.config.policy_version and POLICY_VERSION not in row:
             row = {**row, POLICY_VERSION: np.full(self.num_envs, UNKNOWN_VERSION, np.int64)}
-        self._rows.append(row if "valid" in row else {**row, "valid": np.ones(self.num_envs, bool)})
+        self._rows.append(row if "valid" in row else {**row, "valid": self._all_valid})
 
     def extend(self, block: Block) -> None:
         """Store the rows (N, T, ...) of a block, with the same result as adding its vector steps one by one."""

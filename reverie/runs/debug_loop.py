@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from reverie import diagnostics
@@ -112,7 +111,7 @@ def repeat_update(session: Session, hook: str, batch: Batch) -> list[dict[str, f
     done = 0
     calls: list[dict[str, float]] = []
     while done < OVERFIT_UPDATES or len(calls) < OVERFIT_CALLS:
-        clock = replace(counters.clock(), updates=counters.updates + done)
+        clock = counters.clock()._replace(updates=counters.updates + done)
         update: Update = getattr(algorithm, hook)(batch, clock, make_generator(session.config.seed, "overfit"))
         calls.append({name: float(value) for name, value in update.metrics.items()})
         done += max(1, update.count)

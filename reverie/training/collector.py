@@ -49,8 +49,8 @@ class Collector:
         self._interaction = Interaction(vector, self._player)
         self.returns: Array = np.zeros(vector.num_envs)
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
-        self.parked: Array = np.zeros(vector.num_envs, bool)
-        """Envs that have played their quota of ``collect: {episodes}`` and wait for the others."""
+        self._active: Array | None = None
+        """Envs that still play. The others have played their quota of ``collect: {episodes}``. None: all."""
         self.lost_episodes = 0
         """Episodes of the loaded state that could not be restored. They end as truncated, and new ones begin."""
         self.env_seconds = 0.0
@@ -88,7 +88,7 @@ class Collector:
         """Start new episodes in all envs."""
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, np.int64)
-        self.parked = np.zeros(self.num_envs, bool)
+        self._active = None
         self._count(self._interaction.restart())
 
     def collect(self, policy_state: State | None, version: int, rows: int) -> Block:
@@ -118,13 +118,15 @@ class Collector:
             self.restart()
         quota = episodes // self.num_envs
         finished = np.zeros(self.num_envs, np.int64)
+        active = np.ones(self.num_envs, bool)
         while True:
             row = self.act()
-            buffer.add({**row, "valid": ~self.parked})
-            finished += is_last(row) & ~self.parked
-            self.parked = finished >= quota
-            if self.parked.all():
+            buffer.add({**row, "valid": active})
+            finished += is_last(row) & active
+            active = finished < quota
+            if not active.any():
                 break
+            self._active = None if active.all() else active
             self._step(row)
         self.restart()
 
@@ -145,22 +147,22 @@ class Collector:
 
     def _step(self, row: Row) -> None:
         started = time.perf_counter()
-        arriving = self._interaction.step(row["action"], ~self.parked if self.parked.any() else None)
+        arriving = self._interaction.step(row["action"], self._active)
         self.env_seconds += time.perf_counter() - started
         self._count(arriving)
 
     def _count(self, row: Row) -> None:
         """Update the normaliser, the counters and the returns with arriving rows."""
-        self.policy.normaliser.observe(row, ~self.parked)
+        self.policy.normaliser.observe(row, self._active)
         first = row["is_first"]
-        num_first = int(np.count_nonzero(first))
-        num_parked = int(np.count_nonzero(self.parked))  # their rows are blank and marked as first rows
+        num_envs, num_first = len(first), int(np.count_nonzero(first))  # inactive envs have blank first rows
+        num_active = num_envs if self._active is None else int(np.count_nonzero(self._active))
         self.returns += row["reward"]
         self.lengths += 1
         if num_first:
             self.returns[first] = self.lengths[first] = 0
-        self.counters.rows += self.num_envs - num_parked
-        self.counters.env_steps += self.num_envs - num_first
+        self.counters.rows += num_active
+        self.counters.env_steps += num_envs - num_first
         ended = is_last(row)
         if np.count_nonzero(ended):
             self._report_episodes(row, ended)

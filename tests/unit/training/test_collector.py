@@ -102,7 +102,11 @@ def test_no_step_is_wasted_while_envs_wait_for_the_longest_episode(vector: str, 
 
 def test_envs_that_rest_are_not_shown_to_the_normaliser(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[int] = []
-    monkeypatch.setattr(Normaliser, "observe", lambda self, row, valid: shown.append(int(valid.sum())))
+
+    def observe(normaliser: Normaliser, row: Row, valid: np.ndarray | None) -> None:
+        shown.append(normaliser.num_envs if valid is None else int(valid.sum()))
+
+    monkeypatch.setattr(Normaliser, "observe", observe)
     with finished(checking_config(EPISODES, length=40)) as run:
         assert sum(shown) == run.session.counters.rows
         assert min(shown) < 3
