@@ -97,6 +97,8 @@ class Suite:
     # Requirements.
     extra: str = ""
     """Reverie's extra that installs it."""
+    without_dependencies: tuple[str, ...] = ()
+    """Packages that are installed after the extra, without what they depend on, because they ask for other versions."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Import name and pip name of each package. When a version changes, snapshots are tested again."""
     renderer: Literal["", "gl"] = ""
@@ -132,7 +134,8 @@ class Suite:
     def install_hint(self) -> str:
         """Command that installs the packages of the suite."""
         if self.extra:
-            return f'pip install "reverie[{self.extra}]"'
+            bare = "".join(f" && pip install --no-deps {package}" for package in self.without_dependencies)
+            return f'pip install "reverie[{self.extra}]"{bare}'
         return f"pip install {' '.join(self.packages.values())}" if self.packages else ""
 
     def defines(self, module: str) -> bool:

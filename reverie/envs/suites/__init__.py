@@ -16,8 +16,10 @@ from reverie.envs.suites import (
     classic_control,
     crafter,
     dm_control,
+    metaworld,
     mujoco,
     reverie,
+    robotics,
     toy_text,
 )
 
@@ -28,8 +30,10 @@ SUITES: list[Suite] = [
     classic_control.SUITE,
     crafter.SUITE,
     dm_control.SUITE,
+    metaworld.SUITE,
     mujoco.SUITE,
     reverie.SUITE,
+    robotics.SUITE,
     toy_text.SUITE,
 ]
 
