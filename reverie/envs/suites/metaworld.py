@@ -1,7 +1,7 @@
 """Meta-World (Yu et al. 2020): 50 tasks for a robot arm. Needs the extra ``metaworld``.
 
-Ids are ``metaworld/<task>``, such as ``metaworld/reach-v3``. Every episode draws its own goal and start, and the goal is
-part of the observation. Meta-World itself draws 50 of them once, which are loaded with pickle.
+Ids are ``metaworld/<task>``, such as ``metaworld/reach-v3``. Every episode draws its own goal and start, and the goal
+is part of the observation. Meta-World itself draws 50 of them once, which are loaded with pickle.
 """
 
 from __future__ import annotations
