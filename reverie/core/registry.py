@@ -107,6 +107,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "frame_stack": "reverie.envs.wrappers.observations.FrameStack",
         "grayscale": "reverie.envs.wrappers.images.Grayscale",
         "mask_observation": "reverie.envs.wrappers.observations.MaskObservation",
+        "minigrid": "reverie.envs.suites.minigrid.Grid",
         "one_hot": "reverie.envs.wrappers.observations.OneHot",
         "render_pixels": "reverie.envs.wrappers.images.RenderPixels",
         "resize": "reverie.envs.wrappers.images.Resize",
