@@ -43,7 +43,7 @@ PARTS = {
     "observe": (RSSMWorldModel, "observe"), "model_losses": (RSSMWorldModel, "losses"),
     "imagine": (dreamer.Dreamer, "imagine_for_policy"), "estimate": (dreamer.Dreamer, "estimate"),
     "replay_value": (dreamer.Dreamer, "replay_value_loss"), "backward": (joint_step, "accumulate_gradients"),
-    "step": (laprop.LaProp, "move"),
+    "step": (laprop.LaProp, "update_parameters"),
 }  # fmt: skip
 
 
