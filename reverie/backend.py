@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
+from reverie.machine import denormals
 from reverie.machine.processor import is_half_used_by_mkl
 
 CPU = torch.device("cpu")
@@ -42,6 +43,8 @@ class BackendSettings(Protocol):
     def precision(self) -> str: ...
     @property
     def matmul(self) -> str: ...
+    @property
+    def flush_denormals(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,15 @@ def seeded(rng: np.random.Generator) -> Iterator[None]:
 
 
 def configure_process(settings: BackendSettings) -> None:
-    """Apply the settings that hold for the whole process: threads, determinism, caches. Call it where a run starts.
+    """Apply the settings that hold for the whole process: threads, determinism, denormals, caches. Call it where a run
+    starts.
 
-    Runs in one process share them: the last call counts.
+    Runs in one process share them: the last call counts. Torch's threads keep how they treat denormals from the moment
+    they start, which is the first large operation.
     """
     _limit_onednn_cache()
+    if not denormals.flush_denormals(settings.flush_denormals):
+        torch.set_flush_denormal(settings.flush_denormals)
     set_threads(settings.threads)
     # Not use_deterministic_algorithms: it imports the whole compiler, which takes 1.8 s.
     torch.set_deterministic_debug_mode("error" if settings.deterministic else "default")

@@ -141,5 +141,14 @@ def _from_6(tree: Tree) -> list[str]:
     return rename(tree, "backend.products", "backend.matmul")
 
 
-MIGRATIONS: dict[int, Migration] = dict(enumerate((_from_0, _from_1, _from_2, _from_3, _from_4, _from_5, _from_6)))
+def _from_7(tree: Tree) -> list[str]:
+    """Version 7 did not flush denormals. Complete configs keep them, so their runs continue bit for bit."""
+    if isinstance(tree.get("backend"), dict):
+        tree["backend"].setdefault("flush_denormals", False)
+    return []
+
+
+MIGRATIONS: dict[int, Migration] = dict(
+    enumerate((_from_0, _from_1, _from_2, _from_3, _from_4, _from_5, _from_6, _from_7))
+)
 """The function that migrates from each version to the next."""

@@ -14,7 +14,7 @@ from reverie.envs.config import EnvConfig
 from reverie.log.metric_styles import MetricRule
 from reverie.log.wandb import WandbConfig
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 
 class ForesightConfig(Config):
@@ -70,6 +70,9 @@ class BackendConfig(Config):
     matmul: Literal["auto", "torch", "onednn"] = "auto"
     """Library for torch's big matmuls on a CPU, in fully connected layers and in Dreamer: torch's own, or oneDNN, which
     is twice as fast on AMD's processors from Zen 5 on. auto takes oneDNN there. The numpy engine uses numpy's BLAS."""
+    flush_denormals: bool = True
+    """Treat numbers closer to zero than 1.2e-38 (float32) as zero. Without it, updates of networks with dead units
+    become several times slower on many processors."""
     deterministic: bool = True
     """Refuse operations whose result depends on timing."""
 

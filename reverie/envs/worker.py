@@ -34,6 +34,7 @@ from reverie.envs.episode import as_action_list
 from reverie.envs.errors import EnvError
 from reverie.envs.make import find_spec, is_dotted, make_env, max_episode_steps_of
 from reverie.envs.vector import Layout, make_episode, row_layout
+from reverie.machine.denormals import are_flushed, flush_denormals
 
 START, BEGIN, STEP, GET_STATE, LOAD_STATE, ABANDON = b"I", b"B", b"S", b"G", b"L", b"X"
 DONE, FAILED = b"K", b"E"
@@ -132,7 +133,7 @@ def describe_env(config: EnvConfig) -> dict[str, Any]:
 
 def _as_json(config: EnvConfig, registrations: dict[str, Any]) -> dict[str, Any]:
     try:
-        brief = {"config": config.model_dump(mode="json"), **registrations}
+        brief = {"config": config.model_dump(mode="json"), "flush_denormals": are_flushed(), **registrations}
         json.dumps(brief)
         return brief
     except (TypeError, ValueError) as error:
@@ -175,7 +176,11 @@ def _check_importable(target: str) -> None:
 
 
 def register_described(brief: dict[str, Any]) -> EnvConfig:
-    """In the other process: register what :func:`describe_env` described and return its config."""
+    """In the other process: register what :func:`describe_env` described and return its config.
+
+    Physics computes with denormals as in the process that described the env.
+    """
+    flush_denormals(brief["flush_denormals"])
     for kind, target in brief["wrappers"].items():
         registry.register("wrapper", kind, target)
     spec = brief["spec"]

@@ -269,7 +269,7 @@ def _settings_of_run(run: Path) -> dict[str, Any]:
     try:
         config = read_config(run / "config.yaml")
     except ReverieError:
-        cpu = BackendConfig(device="cpu", engine="numpy", precision="float32", matmul="torch")
+        cpu = BackendConfig(device="cpu", engine="numpy", precision="float32", matmul="torch", flush_denormals=False)
         return {"evaluate": EvaluateConfig().model_dump(mode="json"), "backend": cpu.model_dump(mode="json")}
     return _settings(config)
 

@@ -29,7 +29,13 @@ def test_complete_configs_of_version_1_stay_in_float32() -> None:
 def test_complete_configs_of_version_3_keep_the_matmuls_of_torch() -> None:
     assert migrate({"schema_version": 3, "backend": {"device": "cpu"}})[0]["backend"]["matmul"] == "torch"
     chosen = {"schema_version": 3, "backend": {"products": "onednn"}}
-    assert migrate(chosen)[0]["backend"] == {"matmul": "onednn"}
+    assert migrate(chosen)[0]["backend"]["matmul"] == "onednn"
+
+
+def test_complete_configs_of_version_7_keep_their_denormals() -> None:
+    assert migrate({"schema_version": 7, "backend": {"device": "cpu"}})[0]["backend"]["flush_denormals"] is False
+    current = {"schema_version": SCHEMA_VERSION, "backend": {"device": "cpu"}}
+    assert "flush_denormals" not in migrate(current)[0]["backend"]
 
 
 def test_runs_of_version_2_keep_their_target_entropy() -> None:

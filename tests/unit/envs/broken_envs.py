@@ -37,6 +37,14 @@ class Sound(gym.Env[Any, Any]):
         return np.zeros((8, 8, 3), np.uint8)
 
 
+class Underflow(Sound):
+    """Its reward is a denormal number, computed where the env runs."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = super().step(action)
+        return observation, float(np.float32(1e-30) * np.float32(1e-10)), *rest
+
+
 class OldStep(Sound):
     def step(self, action: Any) -> Any:
         observation, reward, terminated, _, info = super().step(action)

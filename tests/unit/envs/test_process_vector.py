@@ -25,6 +25,7 @@ from reverie.envs.process_vector import ProcessVector
 from reverie.envs.suites.reverie.counting import EPISODE, STEP, episode_name, read_counting
 from reverie.envs.vector import SyncVector
 from reverie.envs.worker import describe_env
+from reverie.machine.denormals import are_flushed, flush_denormals
 
 pytestmark = pytest.mark.measure_processes
 
@@ -316,3 +317,16 @@ def test_workers_leave_signals_to_their_parent(make: Make) -> None:
 def test_a_worker_does_not_load_torch() -> None:
     program = "import sys, reverie.envs.worker, reverie.envs.process_vector; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_workers_flush_denormals_as_the_process_that_started_them(make: Make, is_on: bool) -> None:
+    before = are_flushed()
+    try:
+        flush_denormals(is_on)
+        vector = make("broken_envs.Underflow", num_envs=2, workers=1)
+        vector.reset()
+        reward = vector.step(np.zeros(2, np.int64))["reward"]
+        assert bool(reward.view(np.uint32).any()) is not is_on
+    finally:
+        flush_denormals(before)
