@@ -9,6 +9,7 @@ import pytest
 
 from reverie.config.files import config_to_tree, config_to_yaml, read_config
 from reverie.config.resolve import resolve_numbers
+from reverie.config.schema import SCHEMA_VERSION
 from reverie.config.tree import Tree
 from reverie.config.validate import load_config
 from reverie.core.errors import ConfigError
@@ -51,7 +52,7 @@ def test_keys_are_written_in_schema_order(toy_tree: Make) -> None:
 
 def test_an_old_file_is_migrated(toy_tree: Make, toy: Path) -> None:
     text = config_to_yaml(load_config(toy_tree("algorithm.learning_rate=0.125")))
-    old = text.replace("learning_rate: 0.125", "lr: 0.125").replace("schema_version: 7\n", "")
+    old = text.replace("learning_rate: 0.125", "lr: 0.125").replace(f"schema_version: {SCHEMA_VERSION}\n", "")
     (toy / "config.yaml").write_text(old)
     assert read_config(toy / "config.yaml").algorithm.learning_rate.start == 0.125  # type: ignore[attr-defined]
 
