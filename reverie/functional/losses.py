@@ -6,9 +6,12 @@ are 0, never NaN. Losses are per sample; the caller takes the mean.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
+Clip = TypeVar("Clip", float, Tensor)
 _SMALLEST_WEIGHT = 1e-8
 
 
@@ -35,14 +38,14 @@ def explained_variance(prediction: Tensor, target: Tensor, weight: Tensor) -> Te
     return torch.where(total > 0, 1 - residual / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
 
 
-def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip: float | Tensor) -> Tensor:
+def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip: Clip) -> Tensor:
     """PPO's clipped surrogate objective (Schulman et al. 2017, Eq. 7), negated to be a loss."""
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - clip, 1 + clip)
     return -torch.minimum(ratio * advantage, clipped * advantage)
 
 
-def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | Tensor | None) -> Tensor:
+def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: Clip | None) -> Tensor:
     """Squared error. With ``clip``, there is no gradient for moving farther than this from the old value."""
     error = (value - target).square()
     if clip is None:

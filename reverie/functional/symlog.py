@@ -59,7 +59,9 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         probs, *others = ctx.saved_tensors
-        result = probs * sum(gradients).unsqueeze(-1)
+        total = sum(gradients)
+        assert isinstance(total, Tensor)  # there is a target
+        result = probs * total.unsqueeze(-1)
         indices, weights = others[: len(gradients)], others[len(gradients) :]
         for gradient, index, weight in zip(gradients, indices, weights, strict=True):
             result.scatter_add_(-1, index, weight * -gradient.unsqueeze(-1))
@@ -71,7 +73,8 @@ def two_hot_losses(logits: Tensor, probs: Tensor, bins: Tensor, *targets: Tensor
 
     ``probs`` is ``logits.softmax(-1)`` without gradient, passed in because callers also need it for the mean.
     """
-    return _CrossEntropy.apply(logits, probs, bins, *targets)
+    losses: tuple[Tensor, ...] = _CrossEntropy.apply(logits, probs, bins, *targets)
+    return losses
 
 
 def two_hot_mean(probs: Tensor, bins: Tensor) -> Tensor:

@@ -59,16 +59,18 @@ def sequence_transitions(batch: Batch, gamma: float, n: int, burn_in: int) -> Tr
     """
     now, then, weight = transitions(batch)
     last = is_last(then)
-    arrays = (then["reward"], then["terminated"], last, weight)
-    reward, column, discount = (np.asarray(x) for x in n_step(*map(torch.as_tensor, arrays), gamma, n))
+    as_tensor = torch.as_tensor
+    rewards, terminated = as_tensor(then["reward"]), as_tensor(then["terminated"])
+    returns = n_step(rewards, terminated, as_tensor(last), as_tensor(weight), gamma, n)
+    reward, column, discount = (np.asarray(x) for x in returns)
     is_whole = (column - np.arange(weight.shape[1]) == n - 1) | np.take_along_axis(last, column, 1)
     weight = (weight * is_whole)[:, burn_in:]
     weights = weight / max(weight.sum(), 1e-8)
     importance_weights = weights * now["importance"][:, burn_in:] if "importance" in batch else weights
     obs = {key: batch[key] for key in (*observation_keys(batch), "is_first")}
     next_obs = {**obs, "column": (column + 1 - burn_in)[:, burn_in:]}
-    columns = (x[:, burn_in:] for x in (now["action"], reward, discount))
-    return TransitionBatch(obs, next_obs, *columns, weights, importance_weights)
+    actions, reward, discount = (x[:, burn_in:] for x in (now["action"], reward, discount))
+    return TransitionBatch(obs, next_obs, actions, reward, discount, weights, importance_weights)
 
 
 Microbatch = TypeVar("Microbatch", bound=tuple[Any, ...])
