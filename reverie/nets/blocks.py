@@ -6,6 +6,7 @@ Weights start truncated normal with variance 1 / fan-in, biases at 0 (Hafner et 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,6 +39,8 @@ def make_linear(inputs: int, outputs: int, scale: float = 1.0) -> Linear:
 class Projection(BackendModule):
     """A linear layer without bias, one term of a sum. ``fan_in`` is that of the whole sum."""
 
+    __call__: Callable[..., Tensor]  # torch says Any
+
     def __init__(self, inputs: int, outputs: int, fan_in: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
@@ -49,7 +52,7 @@ class Projection(BackendModule):
 
 def inverse_rms(x: Tensor) -> Tensor:
     """The factor (..., 1) of an RMS norm over the last axis."""
-    square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+    square: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
     return square.div_(x.shape[-1]).add_(NORM_EPSILON).rsqrt_()
 
 
@@ -83,13 +86,16 @@ class _NormedSiLU(torch.autograd.Function):
 class NormedSiLU(nn.Module):
     """RMS norm over the last axis, then SiLU. Overwrites its input, which must not be used afterwards."""
 
+    __call__: Callable[..., Tensor]  # torch says Any
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
-            return _NormedSiLU.apply(x, self.scale)
+            y: Tensor = _NormedSiLU.apply(x, self.scale)
+            return y
         wide = widened(x)
         return F.silu(wide.mul_(inverse_rms(wide)).mul_(self.scale), inplace=True).to(x.dtype)
 
@@ -138,6 +144,8 @@ class BlockGRU(nn.Module):
     Every block also gets the same ``shared`` input. Other implementations copy it for each block; here it is projected
     once for all blocks, which gives the same sum.
     """
+
+    __call__: Callable[..., Tensor]  # torch says Any
 
     def __init__(self, width: int, shared: int, blocks: int) -> None:
         super().__init__()

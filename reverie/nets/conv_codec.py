@@ -18,6 +18,7 @@ from reverie.core.config import Config
 from reverie.core.errors import ConfigError
 from reverie.core.wording import count
 from reverie.nets.blocks import BlockLinear, Dense, NormedSiLU, make_linear, truncated_normal
+from reverie.nets.layers import channels_last
 from reverie.nets.precision import widened
 
 LARGEST_GRID, SMALLEST_GRID = 16, 3
@@ -103,7 +104,9 @@ class ImageDecoder(nn.Module):
     @property
     def output_bias(self) -> Tensor:
         """The last bias (C,), one number per channel before the sigmoid: 0 is half brightness."""
-        return self.layers[-1].bias
+        last = self.layers[-1]
+        assert isinstance(last, UpsampleConv | TransposedConv)
+        return last.bias
 
     def forward(self, state: Tensor, latent: Tensor) -> Tensor:
         height, width = self.grid
@@ -123,6 +126,8 @@ class UpsampleConv(nn.Module):
     instead of 25 with a kernel of 5; forward and backward took 0.3 to 0.6 of the time).
     """
 
+    fold: Tensor
+
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
         super().__init__()
         self.convolution = _convolution(inputs, outputs, kernel, 1)
@@ -130,6 +135,7 @@ class UpsampleConv(nn.Module):
 
     @property
     def bias(self) -> Tensor:
+        assert self.convolution.bias is not None
         return self.convolution.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -145,20 +151,22 @@ class TransposedConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
         super().__init__()
-        layer = nn.utils.skip_init(
+        layer: nn.ConvTranspose2d = nn.utils.skip_init(
             nn.ConvTranspose2d, inputs, outputs, kernel, 2, padding=kernel // 2, output_padding=1,
             device=torch.get_default_device(),
         )  # fmt: skip
         truncated_normal(layer.weight, inputs * kernel**2)
-        nn.init.zeros_(layer.bias)
-        self.layer = layer.to(memory_format=torch.channels_last)
+        self.layer = channels_last(layer)
+        nn.init.zeros_(self.bias)
 
     @property
     def bias(self) -> Tensor:
+        assert self.layer.bias is not None
         return self.layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)
+        y: Tensor = self.layer(x)
+        return y
 
 
 def _fold_matrix(kernel: int) -> Tensor:
@@ -173,8 +181,10 @@ def _fold_matrix(kernel: int) -> Tensor:
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Conv2d:
-    device = torch.get_default_device()
-    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, stride, padding=kernel // 2, device=device)
+    layer: nn.Conv2d = nn.utils.skip_init(
+        nn.Conv2d, inputs, outputs, kernel, stride, padding=kernel // 2, device=torch.get_default_device()
+    )
     truncated_normal(layer.weight, inputs * kernel**2)
+    assert layer.bias is not None
     nn.init.zeros_(layer.bias)
-    return layer.to(memory_format=torch.channels_last)
+    return channels_last(layer)

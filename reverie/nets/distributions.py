@@ -130,14 +130,16 @@ class TanhGaussian(SquashedGaussian):
         self.shape = tuple(shape)
 
     def sample(self, noise: Tensor) -> Tensor:
-        return super().sample(noise).unflatten(-1, self.shape)
+        sample: Tensor = super().sample(noise).unflatten(-1, self.shape)
+        return sample
 
     def rsample(self, noise: Tensor) -> Tensor:
         """The flattened sample (B, A), differentiable."""
         return super().sample(noise)
 
     def mode(self) -> Tensor:
-        return super().mode().unflatten(-1, self.shape)
+        mode: Tensor = super().mode().unflatten(-1, self.shape)
+        return mode
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Actions are clamped to just inside (-1, 1), because the density is infinite at the bounds."""

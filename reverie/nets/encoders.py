@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError
 from reverie.core.specs import ObservationSpec
-from reverie.nets.layers import Activation, Initialiser, Norm, OneHot, make_activation, make_mlp
+from reverie.nets.layers import Activation, Initialiser, Norm, OneHot, channels_last, make_activation, make_mlp
 
 Observations = Mapping[str, ObservationSpec]
 SMALLEST_IMAGE = 36  # with fewer pixels nothing is left after the Nature CNN's strides
@@ -70,7 +70,8 @@ class MLP(nn.Module):
         self.features = config.units[-1] if config.units else self.inputs.width
 
     def forward(self, observation: Mapping[str, Tensor]) -> Tensor:
-        return self.layers(self.inputs(observation))
+        features: Tensor = self.layers(self.inputs(observation))
+        return features
 
 
 class ImageNetwork(nn.Module):
@@ -109,7 +110,8 @@ class ImageNetwork(nn.Module):
         encoded = self.encode_images(observation)
         if self.rest is not None:
             encoded = torch.cat([encoded, self.rest(observation)], 1)
-        return self.layers(encoded)
+        features: Tensor = self.layers(encoded)
+        return features
 
 
 class NatureCNN(ImageNetwork):
@@ -131,7 +133,7 @@ class NatureCNN(ImageNetwork):
             nn.Conv2d(32, 64, 4, 2), nn.ReLU(inplace=True),
             nn.Conv2d(64, 64, 3, 1), nn.ReLU(inplace=True),
         )  # fmt: skip
-        return layers.to(memory_format=torch.channels_last)
+        return channels_last(layers)
 
 
 class ResidualBlock(nn.Module):
@@ -145,7 +147,8 @@ class ResidualBlock(nn.Module):
         )  # fmt: skip
 
     def forward(self, image: Tensor) -> Tensor:
-        return image + self.layers(image)
+        change: Tensor = self.layers(image)
+        return image + change
 
 
 class ImpalaCNN(ImageNetwork):
@@ -169,7 +172,7 @@ class ImpalaCNN(ImageNetwork):
             layers += [nn.Conv2d(before, channels, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
             layers += [ResidualBlock(channels), ResidualBlock(channels)]
             before = channels
-        return nn.Sequential(*layers, make_activation("relu")).to(memory_format=torch.channels_last)
+        return channels_last(nn.Sequential(*layers, make_activation("relu")))
 
 
 class AutoNetwork:

@@ -57,14 +57,15 @@ class EnsembleMLP(nn.Module):
         self.layers = nn.Sequential(*layers, EnsembleLinear(count, inputs, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x.expand(self.count, *x.shape))
+        outputs: Tensor = self.layers(x.expand(self.count, *x.shape))
+        return outputs
 
     @torch.no_grad()
     def initialise(self, how: Initialiser) -> None:
         """Initialise the hidden layers of every member. ``torch`` leaves them unchanged."""
         if how == "torch":
             return
-        for layer in self.layers[:-1]:
+        for layer in list(self.layers)[:-1]:
             if isinstance(layer, EnsembleLinear):
                 for weight, bias in zip(layer.weight, layer.bias, strict=True):
                     member = nn.Linear(*weight.shape)

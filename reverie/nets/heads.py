@@ -34,7 +34,8 @@ class DiscreteHead(nn.Module):
         if noise is not None:
             logits = logits - np.log(-np.log(noise + 1e-20) + 1e-20)  # the Gumbel trick
         if self.action.kind == "discrete":
-            return logits.argmax(-1)
+            likeliest: Array = logits.argmax(-1)
+            return likeliest
         parts = np.split(logits, np.cumsum(self.action.classes)[:-1], axis=-1)
         return np.stack([part.argmax(-1) for part in parts], 1).reshape(-1, *self.action.shape)
 
@@ -80,8 +81,9 @@ class StateDependentHead(nn.Module):
         mean = self.output(features).unflatten(1, self.action.shape)
         return Gaussian(mean, 0.5 * torch.log(variance + 1e-6).unflatten(1, self.action.shape))
 
-    def choose(self, mean: Array, noise: None) -> Array:
+    def choose(self, mean: Array, noise: Array | None) -> Array:
         """The means as actions. Exploration needs the features: see :meth:`explore`."""
+        assert noise is None
         return mean.reshape(-1, *self.action.shape)
 
     def draw_map(self, rng: np.random.Generator, count: int) -> Array:
@@ -91,8 +93,9 @@ class StateDependentHead(nn.Module):
     def explore(self, features: Tensor, maps: Tensor) -> Tensor:
         """Actions with the noise of ``maps`` for these features."""
         scaled = maps * self.log_std.exp()
-        noise = torch.einsum("bf,bfa->ba", features, scaled).unflatten(1, self.action.shape)
-        return self.output(features).unflatten(1, self.action.shape) + noise
+        noise: Tensor = torch.einsum("bf,bfa->ba", features, scaled).unflatten(1, self.action.shape)
+        mean: Tensor = self.output(features).unflatten(1, self.action.shape)
+        return mean + noise
 
 
 ActionHead = DiscreteHead | GaussianHead | StateDependentHead

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 
 from reverie.core.config import ComponentConfig
-from reverie.nets.optim import FlatOptimizer
+from reverie.nets.optim import FlatOptimizer, gradient_of
 
 _MIN_NORM = 1e-3
 """Tensors with a smaller norm are clipped as if they had this one, so that zero weights can move."""
@@ -46,7 +46,7 @@ class LaProp(FlatOptimizer):
         self.flat.data.add_(first, alpha=-learning_rate * warmup / (1 - beta1**self.steps))
 
     def _clip_each(self) -> None:
-        gradients = [parameter.grad for parameter in self.parameters]
+        gradients = [gradient_of(parameter) for parameter in self.parameters]
         values = [parameter.data for parameter in self.parameters]
         largest = self.config.clip * torch.stack(torch._foreach_norm(values)).clamp(min=_MIN_NORM)
         factors = 1 / (torch.stack(torch._foreach_norm(gradients)) / largest).clamp(min=1.0)

@@ -39,11 +39,10 @@ class Matmul:
         if x.shape[-1] != weight.shape[1] or not self._is_for_onednn(x, weight):
             return F.linear(x, weight, bias)
         flat = x.flatten(0, -2)
-        if torch.is_grad_enabled():
-            y: Tensor = _Linear.apply(self, flat, weight, bias)
-        else:
-            y = _onednn(flat, weight.t(), bias)
-        return y.unflatten(0, x.shape[:-1])
+        has_gradient = torch.is_grad_enabled()
+        y = _Linear.apply(self, flat, weight, bias) if has_gradient else _onednn(flat, weight.t(), bias)
+        unflattened: Tensor = y.unflatten(0, x.shape[:-1])
+        return unflattened
 
     def affine(self, bias: Tensor, x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
         """``bias + x weight`` for matrices or batches of them, in the precision of ``bias``: (N,) or (batch, 1, N)."""
@@ -91,7 +90,7 @@ class Matmul:
         if self.library != "onednn" or x.dtype is not torch.float32:
             return False
         rows = x.shape[-2] if weight.ndim == 3 else x.numel() // max(x.shape[-1], 1)
-        sizes = (rows, *weight.shape[-2:])
+        sizes: tuple[int, ...] = (rows, *weight.shape[-2:])
         return min(sizes) >= MIN_SIZE and math.prod(sizes) >= MIN_MULTIPLICATIONS
 
 

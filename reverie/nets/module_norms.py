@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from reverie.nets.optim import gradient_of
+
 EVERY = 10
 """Updates between two measurements. Each measurement copies all weights."""
 
@@ -30,7 +32,7 @@ class ModuleNorms:
         if steps % EVERY:
             yield metrics
             return
-        norms = {name: norm([weight.grad for weight in weights]) for name, weights in self.parameters.items()}
+        norms = {name: norm([gradient_of(weight) for weight in weights]) for name, weights in self.parameters.items()}
         before = {name: [weight.detach().clone() for weight in weights] for name, weights in self.parameters.items()}
         yield metrics
         for name, weights in self.parameters.items():
@@ -38,6 +40,7 @@ class ModuleNorms:
             metrics |= {f"grad_norm_{name}": norms[name], f"update_norm_{name}": norm(changes)}
 
 
-def norm(tensors: list[Tensor]) -> Tensor:
+def norm(tensors: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
     """The norm of all tensors as one vector."""
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+    total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+    return total

@@ -7,6 +7,7 @@ computed the same way. No gradient flows back to the features.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +95,8 @@ def sum_by_column(indices: Tensor, values: Tensor, columns: int) -> Tensor:
 
 class Linear(layers.Linear):
     """A linear layer that also accepts :class:`OneHotFeatures`."""
+
+    __call__: Callable[..., Tensor]  # torch says Any
 
     def forward(self, x: Features) -> Tensor:
         if isinstance(x, Tensor):

@@ -105,10 +105,19 @@ def _differentiate(loss: Tensor, parameters: Sequence[nn.Parameter], is_first: b
     # backward() adds to zeroed gradients: one more pass over all of them.
     found = torch.autograd.grad(loss, parameters, allow_unused=True)
     if is_first and any(gradient is None for gradient in found):
-        torch._foreach_zero_([parameter.grad for parameter in parameters])
-    used = [(own.grad, gradient) for own, gradient in zip(parameters, found, strict=True) if gradient is not None]
-    write = torch._foreach_copy_ if is_first else torch._foreach_add_
-    write([grad for grad, _ in used], [gradient for _, gradient in used])
+        torch._foreach_zero_([gradient_of(parameter) for parameter in parameters])
+    used = [(own, gradient) for own, gradient in zip(parameters, found, strict=True) if gradient is not None]
+    totals, gradients = [gradient_of(own) for own, _ in used], [gradient for _, gradient in used]
+    if is_first:
+        torch._foreach_copy_(totals, gradients)
+    else:
+        torch._foreach_add_(totals, gradients)
+
+
+def gradient_of(parameter: nn.Parameter) -> Tensor:
+    """The gradient of a parameter that has an optimiser: a view of the optimiser's flat gradient."""
+    assert parameter.grad is not None
+    return parameter.grad
 
 
 def _combine(metrics: Sequence[dict[str, Tensor]], aux: Sequence[dict[str, Tensor]]) -> Outputs:
@@ -146,11 +155,10 @@ class FlatOptimizer:
         self.parameters = list(parameters)
         self.steps = 0
         self.flat = nn.Parameter(flatten(self.parameters))
-        like = {"dtype": self.flat.dtype, "device": self.flat.device}
-        self.flat.grad = self.gradient = torch.zeros(self.flat.shape, **like)
+        self.flat.grad = self.gradient = torch.zeros_like(self.flat.data)
         for parameter, view in zip(self.parameters, views(self.parameters, self.gradient), strict=True):
             parameter.grad = view
-        self.moments = {name: torch.zeros(self.flat.shape, **like) for name in self.moment_names}
+        self.moments = {name: torch.zeros_like(self.flat.data) for name in self.moment_names}
         # numpy views of the same numbers. Making them at each step would cost 5 % of a small update.
         tensors = {"flat": self.flat.data, "gradient": self.gradient, **self.moments}
         self.arrays = {name: tensor.numpy() for name, tensor in tensors.items() if tensor.device.type == "cpu"}
@@ -187,7 +195,7 @@ class FlatOptimizer:
         return norm
 
     def _clip_and_update(self, learning_rate: float, max_grad_norm: float | None) -> Tensor:
-        norm = torch.linalg.vector_norm(self.gradient)
+        norm: Tensor = torch.linalg.vector_norm(self.gradient)
         # The fused kernels could scale the gradient too, but take three times as long. A GPU always scales: comparing
         # norms would wait for it.
         if max_grad_norm is not None and (norm.device.type != "cpu" or norm > max_grad_norm):
@@ -245,7 +253,7 @@ class Adam(FlatOptimizer):
         betas: tuple[float, float] = (0.9, 0.999)
         """Decay rates of the running means of the gradient and of its square."""
 
-    kernel = staticmethod(torch._fused_adam_)
+    kernel: Callable[..., None] = staticmethod(torch._fused_adam_)
     weight_decay = 0.0
 
     def update_parameters(self, learning_rate: float) -> None:
@@ -287,7 +295,7 @@ class AdamW(Adam):
         weight_decay: float = Field(1e-2, ge=0)
         """Each step shrinks parameters by this factor times the learning rate."""
 
-    kernel = staticmethod(torch._fused_adamw_)
+    kernel: Callable[..., None] = staticmethod(torch._fused_adamw_)
 
     def __init__(self, config: Any, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__(config, parameters)

@@ -21,6 +21,9 @@ from reverie.functional.distributional import project_categorical, quantile_hube
 class NoisyLinear(nn.Module):
     """A linear layer with learned noise: Fortunato et al. 2018, "Noisy Networks for Exploration" (factorised form)."""
 
+    input_noise: Tensor
+    output_noise: Tensor
+
     def __init__(self, inputs: int, outputs: int, initial_noise: float = 0.5) -> None:
         super().__init__()
         self.mean = nn.Linear(inputs, outputs)
@@ -60,11 +63,12 @@ class QHead(nn.Module):
         self.shape = (actions, atoms)
 
     def forward(self, features: Tensor) -> Tensor:
-        advantage = self.advantage(features).unflatten(1, self.shape)
+        advantage: Tensor = self.advantage(features).unflatten(1, self.shape)
         if self.value is None:
             return advantage
         # Wang et al. 2016, Eq. 9
-        return self.value(features).unsqueeze(1) + advantage - advantage.mean(1, keepdim=True)
+        value: Tensor = self.value(features).unsqueeze(1)
+        return value + advantage - advantage.mean(1, keepdim=True)
 
     def td_errors(self, losses: Tensor) -> Tensor:
         """Absolute TD errors from losses, for priorities. Distributional heads use the losses themselves."""
@@ -118,6 +122,8 @@ class CategoricalHead(QHead):
             if self.low >= self.high:
                 raise ValueError("low must be below high")
             return self
+
+    support: Tensor
 
     def __init__(self, config: Config, features: int, actions: int, dueling: bool, noisy: bool) -> None:
         super().__init__(config, features, actions, config.atoms, dueling, noisy)

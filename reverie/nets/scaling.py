@@ -23,6 +23,9 @@ class PercentileScale(nn.Module):
         limit: float = Field(1.0, gt=0)
         """Smallest scale, so that noise around equal returns is not amplified."""
 
+    low: Tensor
+    high: Tensor
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -51,6 +54,10 @@ class DeviationScale(nn.Module):
         limit: float = Field(1e-8, gt=0)
         """Smallest scale."""
 
+    mean: Tensor
+    square: Tensor
+    total: Tensor
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -74,6 +81,8 @@ class NoScale(nn.Module):
 
     class Config(ComponentConfig):
         kind: str = "none"
+
+    one: Tensor
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -20,6 +20,8 @@ class FixedTemperature(nn.Module):
         value: float = Field(0.2, ge=0)
         """Weight of the entropy."""
 
+    value: Tensor
+
     def __init__(self, config: Config, specs: Specs) -> None:
         super().__init__()
         self.register_buffer("value", torch.tensor(config.value), persistent=False)

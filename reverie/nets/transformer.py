@@ -110,16 +110,18 @@ class Transformer(RecurrentNetwork):
 class Layer(nn.Module):
     """Attention and feedforward layers, each added to its input."""
 
+    rotations: Tensor
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         units, wide = config.units, config.expansion * config.units
         self.heads, self.context = config.heads, config.context
         self.before_attention, self.before_feedforward = nn.LayerNorm(units), nn.LayerNorm(units)
         self.inputs, self.output = nn.Linear(units, 3 * units), nn.Linear(units, units)
-        self.feedforward = nn.Sequential(nn.Linear(units, wide), make_activation(config.activation))
-        self.feedforward.append(nn.Linear(wide, units))
+        widen, narrow = nn.Linear(units, wide), nn.Linear(wide, units)
+        self.feedforward = nn.Sequential(widen, make_activation(config.activation), narrow)
         with torch.no_grad():  # so that the residual stream starts with the variance of its input
-            for last in (self.output, self.feedforward[-1]):
+            for last in (self.output, narrow):
                 last.weight /= math.sqrt(2 * config.layers)
         rotations = make_rotations(2 * config.context, units // config.heads)
         self.register_buffer("rotations", rotations, persistent=False)
@@ -141,11 +143,12 @@ class Layer(nn.Module):
         rotations = self.rotations[:, : self.context + rows]
         query, key = rotate(query, rotations[:, self.context :]), rotate(key, rotations)
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        joined = attended.transpose(1, 2).flatten(2).unflatten(0, (-1, blocks)).flatten(1, 2)
+        joined: Tensor = attended.transpose(1, 2).flatten(2).unflatten(0, (-1, blocks)).flatten(1, 2)
         return joined[:, :length]
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, heads, rows, F / heads)
+        by_head: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, heads, rows, F / heads)
+        return by_head
 
 
 def block_sizes(length: int, context: int) -> tuple[int, int]:

@@ -81,6 +81,9 @@ ScalarDistribution = TwoHot | Normal
 class ScalarHead(BackendModule):
     """Features (..., F) to the distribution of a scalar. Its mean is exactly 0 before training."""
 
+    __call__: Callable[..., ScalarDistribution]  # torch says Any
+    bins: Tensor
+
     def __init__(self, config: ScalarHeadConfig, inputs: int) -> None:
         super().__init__()
         self.is_normal = config.output == "normal"
@@ -105,7 +108,9 @@ def in_chunks(head: Callable[[Any], Tensor], features: Features) -> Tensor:
     """
     flat = features.flatten(0, -2)
     chunks = [head(chunk) for chunk in flat.split(_CHUNK_ROWS if flat.device.type == "cpu" else len(flat))]
-    return (chunks[0] if len(chunks) == 1 else torch.cat(chunks)).unflatten(0, features.shape[:-1])
+    flat_output = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+    output: Tensor = flat_output.unflatten(0, features.shape[:-1])
+    return output
 
 
 class BinaryHead(BackendModule):

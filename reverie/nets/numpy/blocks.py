@@ -62,12 +62,19 @@ class NumpyChain:
     """Dense and linear layers, one after another."""
 
     def __init__(self, *layers: nn.Module) -> None:
-        self.layers = [NumpyDense(layer) if isinstance(layer, Dense) else NumpyLinear(layer) for layer in layers]
+        self.layers = [_in_numpy(layer) for layer in layers]
 
     def __call__(self, x: Array) -> Array:
         for layer in self.layers:
             x = layer(x)
         return x
+
+
+def _in_numpy(layer: nn.Module) -> NumpyDense | NumpyLinear:
+    if isinstance(layer, Dense):
+        return NumpyDense(layer)
+    assert isinstance(layer, nn.Linear)
+    return NumpyLinear(layer)
 
 
 class NumpyBlockGRU:
@@ -93,7 +100,8 @@ class NumpyBlockGRU:
         new -= blocks
         new *= sigmoid(update)
         new += blocks
-        return new.swapaxes(0, 1).reshape(state.shape)
+        after: Array = new.swapaxes(0, 1).reshape(state.shape)
+        return after
 
     def _blockwise(self, x: Array) -> Array:
         """A view (k, N, D / k) of (N, D)."""

@@ -38,7 +38,7 @@ class NumpyCategorical:
 
     def backward(self, log_prob: Array, entropy: Array | None = None) -> Array:
         """The gradient of the logits."""
-        gradient = self.probs * -log_prob[:, None]
+        gradient: Array = self.probs * -log_prob[:, None]
         gradient.ravel()[self.taken] += log_prob
         if entropy is not None:
             gradient -= self.probs * (self.log_probs + self.entropy()[:, None]) * entropy[:, None]
@@ -82,7 +82,8 @@ class NumpyGaussian:
         np.matmul(log_prob, self.scaled**2 - 1, out=self.log_std_gradient)
         if entropy is not None:
             self.log_std_gradient += entropy.sum()
-        return self.scaled * self.inverse * log_prob[:, None]
+        gradient: Array = self.scaled * self.inverse * log_prob[:, None]
+        return gradient
 
 
 class NumpySquashedGaussian:

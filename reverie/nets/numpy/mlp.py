@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from reverie.core.types import Array
 from reverie.nets.encoders import MLP, VectorInput
 from reverie.nets.ensemble import EnsembleLinear, EnsembleMLP
-from reverie.nets.layers import Linear
+from reverie.nets.layers import Linear, OneHot
 
 ignore_overflow = np.errstate(over="ignore", invalid="ignore")
 """Decorates updates. The check for finite losses reports what numpy would warn of, for both engines."""
@@ -158,6 +158,7 @@ class NumpyInput:
         self.indices = [
             (key, layer.offsets.numpy(), layer.width)
             for key, layer in zip(inputs.index_keys, inputs.one_hot, strict=True)
+            if isinstance(layer, OneHot)
         ]
 
     def __call__(self, observation: Mapping[str, Array]) -> Array:  # (B, ...) -> (B, width)
@@ -185,8 +186,8 @@ def is_plain_mlp(trunk: nn.Module) -> bool:
 
 def make_numpy_layers(layers: nn.Sequential) -> list[NumpyLayer]:
     """Hidden layers, if :func:`is_plain`."""
-    modules = list(layers)
-    return [NumpyLayer(layer, after) for layer, after in zip(modules[::2], modules[1::2], strict=True)]
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    return [NumpyLayer(layer, after) for layer, after in zip(linear, list(layers)[1::2], strict=True)]
 
 
 @lru_cache
