@@ -91,7 +91,8 @@ class ImagineKernel:
 
     def _blockwise(self, x: Tensor) -> Tensor:
         """A view (k, N, D / k) of (N, D)."""
-        return x.unflatten(-1, (self.blocks, -1)).transpose(0, 1)
+        blocks: Tensor = x.unflatten(-1, (self.blocks, -1)).transpose(0, 1)
+        return blocks
 
 
 def _norm_silu(x: Tensor, inverse: Tensor, scale: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ import torch
 
 from reverie.backend import Backend
 from reverie.core.types import Array, Row
+from reverie.models.observation_codec import Encoder
 from reverie.models.rssm import RSSM
-from reverie.models.world_model import Encoder, RSSMWorldModel
+from reverie.models.world_model import RSSMWorldModel
 from reverie.nets.numpy.blocks import NumpyBlockGRU, NumpyChain, NumpyDense, NumpyLinear, normed_silu, view
 from reverie.nets.numpy.mlp import NumpyInput
 
@@ -60,7 +61,8 @@ class NumpyObserver:
 
     def _one_hot(self, stoch: Array) -> Array:
         """Classes (N, S) to (N, K * S)."""
-        return (stoch[:, None] == self.classes).astype(np.float32).reshape(len(stoch), -1)
+        is_class: Array = stoch[:, None] == self.classes
+        return is_class.astype(np.float32).reshape(len(stoch), -1)
 
     def _sample(self, logits: Array, uniform: Array) -> Array:
         """Classes (N, S), counted from 1."""
@@ -70,7 +72,8 @@ class NumpyObserver:
         probs *= (1 - self.config.unimix) / np.add.reduce(probs, 1, keepdims=True)
         probs += np.float32(self.config.unimix / len(self.classes))
         is_above = np.add.accumulate(probs[:, :-1], 1) <= uniform[:, None]
-        return np.add.reduce(is_above, 1, dtype=np.uint8) + np.uint8(1)
+        classes: Array = np.add.reduce(is_above, 1, dtype=np.uint8) + np.uint8(1)
+        return classes
 
 
 class NumpyEncoder:

@@ -71,8 +71,11 @@ class Encoder(BackendModule):
     def _vectors(self, flat: Tensors) -> Tensor:
         vectors, count = self.inputs(flat), self.num_symlog
         if count == vectors.shape[1]:  # the usual case: no indices
-            return self.layers(symlog(vectors))
-        return self.layers(torch.cat([symlog(vectors[:, :count]), vectors[:, count:]], 1))
+            vectors = symlog(vectors)
+        else:
+            vectors = torch.cat([symlog(vectors[:, :count]), vectors[:, count:]], 1)
+        tokens: Tensor = self.layers(vectors)
+        return tokens
 
 
 class Decoder(BackendModule):

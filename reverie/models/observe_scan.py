@@ -61,7 +61,8 @@ class ScanInputs(NamedTuple):
 def observe_scan(inputs: ScanInputs, weights: ScanWeights, unimix: float, matmul: Matmul) -> tuple[Tensor, Tensor]:
     """Latents as features (T, B, D + W), and the posterior probabilities (T, B, K, S) that they were sampled from."""
     if torch.is_grad_enabled():
-        return _ObserveScan.apply(unimix, matmul, *inputs, *weights)
+        found: tuple[Tensor, Tensor] = _ObserveScan.apply(unimix, matmul, *inputs, *weights)
+        return found
     return _Scan(inputs, weights, unimix, matmul).forward()
 
 
@@ -155,7 +156,7 @@ class _Scan:
         for step, (before, keep, uniform, after, stoch, step_probs) in enumerate(steps):
             torch.mul(latent, keep, out=before)
             self._next_deter(step, *deter_views[step])
-            self._posterior_probs(step, *posterior_views[step], step_probs)
+            self._posterior_probs(step, step_probs, *posterior_views[step])
             stoch.copy_(sample_one_hot(step_probs, uniform))
             latent = after
         return latents, probs
@@ -183,7 +184,7 @@ class _Scan:
         torch.mul(reset.sigmoid_(), inner, out=candidate).tanh_()
         torch.lerp(blocks, candidate, update.sub_(1).sigmoid_(), out=after)
 
-    def _posterior_probs(self, step: int, hidden: Tensor, deter: Tensor, probs: Tensor) -> None:
+    def _posterior_probs(self, step: int, probs: Tensor, hidden: Tensor, deter: Tensor) -> None:
         """Write the posterior probabilities (B, K, S) into ``probs``."""
         self.matmul.add_product(hidden, deter, self.posterior_weight)
         logits = self.matmul.affine(self.weights.output_bias, self.posterior.forward(step), self.output)
@@ -280,7 +281,8 @@ class _Scan:
 
     def _blockwise(self, x: Tensor) -> Tensor:
         """A view (..., k, N, D / k) of (..., N, D)."""
-        return x.unflatten(-1, (self.blocks, -1)).transpose(-3, -2)
+        blocks: Tensor = x.unflatten(-1, (self.blocks, -1)).transpose(-3, -2)
+        return blocks
 
 
 def _prepare_matrices(weights: ScanWeights, matmul: Matmul) -> ScanWeights:

@@ -219,7 +219,8 @@ class RSSM(BackendModule):
     def _one_hot_indices(self, stoch: Tensor) -> Tensor:
         """The columns (N, S) of the ones in ``stoch`` (N, W); W for a variable without a class."""
         columns = torch.arange(self.width, device=stoch.device).view(self.config.classes, -1) - self.width
-        return (stoch.unflatten(-1, columns.shape) * columns).sum(-2).long() + self.width
+        indices: Tensor = (stoch.unflatten(-1, columns.shape) * columns).sum(-2).long() + self.width
+        return indices
 
     # ---------------------------------------------------------------- distributions of stoch
 
@@ -302,7 +303,8 @@ class RSSM(BackendModule):
 
     def _logits(self, output: Tensor) -> Tensor:
         """(..., K * S) to (..., K, S)."""
-        return output.unflatten(-1, (self.config.classes, self.config.stoch))
+        logits: Tensor = output.unflatten(-1, (self.config.classes, self.config.stoch))
+        return logits
 
 
 def _bound(action: Tensor) -> Tensor:
