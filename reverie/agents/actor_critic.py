@@ -122,10 +122,12 @@ class ActorCritic(BackendModule):
             yield {key: value[start : start + size] for key, value in rows.items()}
 
     def policy(self, observation: Mapping[str, Tensor]) -> Distribution:
-        return self.action_head(self.actor_trunk(observation))
+        policy: Distribution = self.action_head(self.actor_trunk(observation))
+        return policy
 
     def value(self, observation: Mapping[str, Tensor]) -> Tensor:
-        return self.value_head(self.critic_trunk(observation)).squeeze(-1)
+        value: Tensor = self.value_head(self.critic_trunk(observation)).squeeze(-1)
+        return value
 
     def forward(self, rows: Mapping[str, Tensor]) -> tuple[Distribution, Tensor]:
         """Policy and values (R,) of flat rows. Columns other than observations are ignored."""

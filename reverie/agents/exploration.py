@@ -51,7 +51,8 @@ class EpsilonGreedy:
         """The probability (N, A) of each action, for expected SARSA."""
         epsilon = self.config.epsilon.at(clock)
         best = values == values.max(axis=-1, keepdims=True)
-        return (1 - epsilon) * best / best.sum(axis=-1, keepdims=True) + epsilon / values.shape[-1]
+        probs: Array = (1 - epsilon) * best / best.sum(axis=-1, keepdims=True) + epsilon / values.shape[-1]
+        return probs
 
 
 class Softmax:
@@ -67,7 +68,8 @@ class Softmax:
 
     def choose(self, values: Array, visits: Array, clock: Clock, rng: np.random.Generator) -> Array:
         cumulative = self.probabilities(values, clock).cumsum(axis=-1)
-        return (rng.random((len(values), 1)) * cumulative[:, -1:] >= cumulative).sum(axis=-1)
+        chosen: Array = (rng.random((len(values), 1)) * cumulative[:, -1:] >= cumulative).sum(axis=-1)
+        return chosen
 
     def probabilities(self, values: Array, clock: Clock) -> Array:
         scaled = values / max(self.config.temperature.at(clock), LOWEST_TEMPERATURE)

@@ -71,8 +71,10 @@ class NumpyQNetworks:
         x = self.inputs(next_obs)
         q_values = self.target(x)
         if not double:
-            return np.maximum.reduce(q_values, 1)
-        return q_values[np.arange(len(x)), self.online(x).argmax(1)]
+            highest: Array = np.maximum.reduce(q_values, 1)
+            return highest
+        chosen: Array = q_values[np.arange(len(x)), self.online(x).argmax(1)]
+        return chosen
 
 
 def has_numpy_form(network: QNetwork) -> bool:

@@ -25,7 +25,8 @@ class QNetwork(nn.Module):
         self.noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        return self.head(self.trunk(obs))
+        outputs: Tensor = self.head(self.trunk(obs))
+        return outputs
 
     def sample_noise(self, rng: np.random.Generator | None) -> None:
         """New noise for noisy layers, or none without a generator."""

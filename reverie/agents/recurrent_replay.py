@@ -82,7 +82,7 @@ class SequenceTrunk(BackendModule):
                 first = {key: value[:, : self.burn_in] for key, value in obs.items()}
                 hidden = self.network.final_hidden(first, is_first[:, : self.burn_in], hidden)
         rest = {key: value[:, self.burn_in :] for key, value in obs.items()}
-        features = self.network(rest, is_first[:, self.burn_in :], hidden)
+        features: Tensor = self.network(rest, is_first[:, self.burn_in :], hidden)
         if "column" not in rows:
             return features[:, :-1].flatten(0, 1)
         column = rows["column"].unsqueeze(-1).expand(-1, -1, self.features)

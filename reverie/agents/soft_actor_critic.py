@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,11 +44,14 @@ class Encoder(nn.Module):
         self.is_plain = isinstance(self.network, VectorInput)
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        return self.network(obs)
+        features: Tensor = self.network(obs)
+        return features
 
 
 class Critics(nn.Module):
     """Encoder and ensemble: values (num_critics, B) of continuous actions, (num_critics, B, A) of discrete ones."""
+
+    __call__: Callable[..., Tensor]  # torch says Any
 
     def __init__(self, config: Any, specs: Specs, actions: Actions) -> None:
         super().__init__()
@@ -61,9 +64,8 @@ class Critics(nn.Module):
             self.ensemble.initialise(config.initialiser)
 
     def forward(self, features: Tensor, actions: Tensor | None = None) -> Tensor:
-        if actions is None:
-            return self.ensemble(features)
-        return self.ensemble(torch.cat([features, actions], 1)).squeeze(-1)
+        values: Tensor = self.ensemble(features if actions is None else torch.cat([features, actions], 1))
+        return values if actions is None else values.squeeze(-1)
 
 
 class Actor(nn.Module):

@@ -39,7 +39,7 @@ from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row
 from reverie.functional.transition_batch import TransitionBatch, split
 from reverie.nets.backend_module import place
 from reverie.nets.encoders import AutoNetwork
-from reverie.nets.optim import Adam, Loss, Result, evaluate, flatten
+from reverie.nets.optim import Adam, FlatOptimizer, Loss, Result, evaluate, flatten
 from reverie.nets.q_heads import ScalarHead
 
 
@@ -101,7 +101,8 @@ class DQN:
             self.online = place(QNetwork(config, specs), backend)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
         self.target_flat = flatten(list(self.target.parameters()))
-        self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.online.parameters())
+        optimizer: type[FlatOptimizer] = registry.load("optimizer", config.optimizer.kind)
+        self.optimizer = optimizer(config.optimizer, self.online.parameters())
         self.numpy_engine: NumpyQNetworks | None = None
         if backend.engine == "numpy" and has_numpy_form(self.online):
             self.numpy_engine = NumpyQNetworks(self.online, self.target, self.optimizer)

@@ -43,7 +43,8 @@ from reverie.models.latent import Latent, Posterior, Trajectory
 from reverie.nets.joint_step import minimise_jointly
 from reverie.nets.layers import frozen
 from reverie.nets.module_norms import ModuleNorms
-from reverie.nets.optim import Loss
+from reverie.nets.one_hot import to_dense
+from reverie.nets.optim import FlatOptimizer, Loss
 from reverie.nets.scaling import NoScale
 from reverie.nets.two_hot import ScalarDistribution
 
@@ -74,7 +75,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
         super().__init__(config, specs, rng, backend)
         return_scale = registry.load("return_scale", config.return_scale.kind)
         self.return_scale = return_scale(config.return_scale).to(backend.device)
-        optimizer = registry.load("optimizer", config.optimizer.kind)
+        optimizer: type[FlatOptimizer] = registry.load("optimizer", config.optimizer.kind)
         self.model_optimizer = optimizer(config.optimizer, self.model.parameters())
         behaviour = [*self.actor.parameters(), *self.critic.value.parameters()]
         self.behaviour_optimizer = optimizer(config.optimizer, behaviour)
@@ -112,8 +113,8 @@ class Dreamer(DreamerAgent, DreamerInspection):
         if "behaviour" in names:
             self._update_return_scale(microbatches)
         optimizers = {name: getattr(self, f"{name}_optimizer") for name in names}
-        rates = {"model": config.learning_rate, "behaviour": config.behaviour_learning_rate or config.learning_rate}
-        rates = {name: rates[name].at(clock) for name in names}
+        schedules = {"model": config.learning_rate, "behaviour": config.behaviour_learning_rate or config.learning_rate}
+        rates = {name: schedules[name].at(clock) for name in names}
         norms = reduce(or_, (self.module_norms[name] for name in names))
         result = minimise_jointly(optimizers, self.loss, microbatches, rates, config.max_grad_norm, norms)
         self.has_critic |= "behaviour" in names  # a loaded policy has no trained critic until this step
@@ -151,7 +152,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
 
     def loss(self, batch: SequenceBatch) -> Loss:
         """The whole objective, on B sequences of T rows and on H imagined steps from each of their N = B * T rows."""
-        config, losses, metrics, aux = self.config, {}, {}, {}
+        config, losses, aux = self.config, dict[str, Tensor](), dict[str, Tensor]()
         # World model: losses (B, T), Eq. 2 and 3
         with torch.set_grad_enabled(batch.trains_model):
             post = self.model.observe(batch.context, batch.rows, batch.noise)
@@ -161,7 +162,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
                    "model_error": self._weigh(losses).detach()}  # fmt: skip
             losses = {name: loss * batch.weights for name, loss in losses.items()}
         if batch.imagination is None:
-            return self._combine(batch, losses, metrics, aux)
+            return self._combine(batch, losses, {}, aux)
         # Imagination: features (H + 1, N, F), rewards and returns (H, N), continues and values (H + 1, N), Eq. 5
         imagined, reparameterised_returns = self.imagine_for_policy(post.latent.detach().flatten(), batch.imagination)
         value_dist = self.critic(imagined.features[:-1])
@@ -175,6 +176,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
             weights = continues.cumprod(0)[:-1] * row_weights
             target_values = self.critic.target_mean(imagined.features[:-1])
         # Policy and value: losses (H, N), Eq. 6 and 5
+        assert imagined.outputs is not None
         policy = self.actor.distribution(imagined.outputs)
         log_probs = policy.log_prob(imagined.actions.flatten(0, 1)).view_as(advantages)
         entropy = policy.entropy().view_as(advantages)
@@ -210,12 +212,11 @@ class Dreamer(DreamerAgent, DreamerInspection):
             then["reward"], then["bootstrap"], then["terminated"], is_last(then), weight, self.config.discount,
             self.config.gae_lambda,
         )  # fmt: skip
-        if "weight" in rows:
-            weight = weight * now["weight"]
+        weights: Tensor = weight * now["weight"] if "weight" in rows else weight
         features = now["features"] if self.config.replay_value_gradient else now["features"].detach()
         with torch.no_grad():
             target_values = self.critic.target_mean(features)
-        return weight * self.value_loss(self.critic(features), returns, target_values)
+        return weights * self.value_loss(self.critic(features), returns, target_values)
 
     def _weigh(self, losses: Mapping[str, Tensor]) -> Tensor:
         """The weighted sum of losses of equal shape."""
@@ -253,7 +254,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
             critic = self.critic.target_mean if self.config.bootstrap_from_target else self.critic.mean
             values = critic(imagined.features[1:])
             returns = imagined_return(reward.T, values.T, continuation.T, self.config.gae_lambda)
-        return imagined._replace(features=imagined.features.detach()), returns.T
+        return imagined._replace(features=to_dense(imagined.features).detach()), returns.T
 
     @torch.no_grad()
     def estimate(self, imagined: Trajectory, value_dist: ScalarDistribution) -> Estimates:
@@ -271,6 +272,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
     def imagined_returns(self, batch: SequenceBatch) -> Tensor:
         """The returns (H, N) that :meth:`loss` uses."""
         post = self.model.observe(batch.context, batch.rows, batch.noise)
+        assert batch.imagination is not None
         imagined, _ = self.imagine_for_policy(post.latent.flatten(), batch.imagination)
         return self.estimate(imagined, self.critic(imagined.features[:-1])).returns
 

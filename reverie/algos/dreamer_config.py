@@ -9,7 +9,7 @@ from pydantic import Field
 from reverie.agents.latent_actor import ActorConfig
 from reverie.core.config import Component, ComponentConfig, Config
 from reverie.core.schedule import Rate, constant
-from reverie.models.world_model import RSSMWorldModel
+from reverie.models.world_model import WorldModelConfig
 from reverie.nets.laprop import LaProp
 from reverie.nets.scaling import PercentileScale
 from reverie.nets.two_hot import ScalarHeadConfig
@@ -93,7 +93,7 @@ class DreamerConfig(ComponentConfig):
     """Let the value loss on replayed rows train the world model as well."""
     loss_weights: LossWeights = LossWeights()
     """Weights of the losses."""
-    model: Annotated[ComponentConfig, Component("model")] = RSSMWorldModel.Config()
+    model: Annotated[WorldModelConfig, Component("model")] = WorldModelConfig()
     """World model: predicts latents, rewards and continuation."""
     actor: ActorConfig = ActorConfig()
     """Policy network."""

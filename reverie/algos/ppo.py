@@ -141,27 +141,28 @@ class PPO(ActorCriticAgent):
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
-        head = self.model.action_head
-        explores = mode is Mode.COLLECT
-        if explores and isinstance(head, StateDependentHead):
-            return self._act_with_state_dependent_noise(now, self._refresh_noise(carry, clock, rng))
-        noise = head.draw_noise(rng, len(now["is_first"])) if explores else None
+        head, noise = self.model.action_head, None
+        if mode is Mode.COLLECT:
+            if isinstance(head, StateDependentHead):
+                return self._explore(head, now, self._refresh_noise(head, carry, clock, rng))
+            noise = head.draw_noise(rng, len(now["is_first"]))
         outputs, carry, extras = self.model.act_outputs(now, carry)
         return head.choose(outputs, noise), carry, extras
 
     @torch.inference_mode()
-    def _act_with_state_dependent_noise(self, now: Row, carry: Carry) -> tuple[Array, Carry, Row]:
+    def _explore(self, head: StateDependentHead, now: Row, carry: Carry) -> tuple[Array, Carry, Row]:
+        """Act with the noise maps of the carry."""
         features, carry, extras = self.model.actor_features(now, carry)
         maps = self.backend.to_tensor(carry["maps"])
-        action = self.model.action_head.explore(features, maps)
+        action = head.explore(features, maps)
         return action.cpu().numpy(), carry, extras
 
-    def _refresh_noise(self, carry: Carry, clock: Clock, rng: np.random.Generator) -> Carry:
+    def _refresh_noise(self, head: StateDependentHead, carry: Carry, clock: Clock, rng: np.random.Generator) -> Carry:
         """New noise maps for every rollout, and after ``noise_steps`` within it."""
         age = int(carry["age"])
         is_old = 0 < self.config.noise_steps <= age
         if is_old or int(carry["updates"]) != clock.updates:
-            maps = self.model.action_head.draw_map(rng, len(carry["maps"]))
+            maps = head.draw_map(rng, len(carry["maps"]))
             return {**carry, "maps": maps, "age": np.array(1), "updates": np.array(clock.updates)}
         return {**carry, "age": np.array(age + 1)}
 

@@ -136,7 +136,8 @@ class QLearning:
             return self.values[state, action]  # Eq. 6.7
         values = self.values[state]
         if self.config.target == "q":
-            return values.max(-1)  # Eq. 6.8
+            highest: Array = values.max(-1)  # Eq. 6.8
+            return highest
         mean: Array = (self.exploration.probabilities(values, clock) * values).sum(-1)  # Eq. 6.9
         return mean
 

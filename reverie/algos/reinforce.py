@@ -29,6 +29,7 @@ from reverie.functional.returns import discounted_return
 from reverie.nets.backend_module import place
 from reverie.nets.distributions import Distribution
 from reverie.nets.encoders import AutoNetwork
+from reverie.nets.heads import StateDependentHead
 from reverie.nets.optim import Adam, Loss
 
 
@@ -115,6 +116,7 @@ class Reinforce(ActorCriticAgent):
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         head = self.model.action_head
+        assert not isinstance(head, StateDependentHead)  # its config does not offer one
         noise = head.draw_noise(rng, len(now["is_first"])) if mode is Mode.COLLECT else None
         outputs, carry, _ = self.model.act_outputs(now, carry)  # whole episodes start from the initial hidden state
         return head.choose(outputs, noise), carry, {}

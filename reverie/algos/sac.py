@@ -41,7 +41,7 @@ from reverie.functional.transition_batch import TransitionBatch, split
 from reverie.nets.backend_module import place
 from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation, Initialiser, Norm
-from reverie.nets.optim import Adam, Loss, Result, evaluate, flatten
+from reverie.nets.optim import Adam, FlatOptimizer, Loss, Result, evaluate, flatten
 from reverie.nets.temperature import LearnedTemperature
 
 DRQ_SHIFT = 4 / 84
@@ -129,7 +129,7 @@ class SAC:
         self.temperature.to(backend.device)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         self.target_flat = flatten(list(self.target_critics.parameters()))
-        optimizer = registry.load("optimizer", config.optimizer.kind)
+        optimizer: type[FlatOptimizer] = registry.load("optimizer", config.optimizer.kind)
         self.critic_optimizer = optimizer(config.optimizer, self.critics.parameters())
         trained = [*self.actor.parameters(), *self.temperature.parameters()]
         self.actor_optimizer = optimizer(config.optimizer, trained)
@@ -224,6 +224,7 @@ class SAC:
 
     def actor_loss(self, batch: SACBatch) -> Loss:
         """The losses of policy and temperature. Gradients are taken for their parameters only."""
+        assert batch.features is not None
         policy = self.actor(batch.features)
         losses, entropies = self.action_kind.soft_loss(
             policy, self.critics, batch.features, self.temperature(), batch.noise
