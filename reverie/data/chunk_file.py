@@ -41,7 +41,7 @@ class ChunkFile:
                 f"{self.path} is damaged: rows of '{key}' have {self._row_bytes[key]} bytes, "
                 f"the buffer expects {out.nbytes // max(1, len(out))}."
             )
-        target, offset = memoryview(out.reshape(-1).view("u1")), self._offsets[key] + first * self._row_bytes[key]
+        target, offset = out.reshape(-1).view("u1").data, self._offsets[key] + first * self._row_bytes[key]
         while target:
             count = os.preadv(self._descriptor, [target], offset)
             if count == 0:

@@ -113,9 +113,11 @@ class EpisodeSteps(DerivedColumns):
 
 def can_continue(flags: Array) -> Array:
     """Whether each row is valid and does not end its episode."""
-    return (flags & (VALID | LAST)) == VALID
+    continues: Array = (flags & (VALID | LAST)) == VALID
+    return continues
 
 
 def can_follow(flags: Array) -> Array:
     """Whether each row is valid and does not start an episode."""
-    return (flags & (VALID | FIRST)) == VALID
+    follows: Array = (flags & (VALID | FIRST)) == VALID
+    return follows

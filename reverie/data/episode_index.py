@@ -17,6 +17,9 @@ class EpisodeIndex(DerivedColumns):
     at its first use and then extended by new rows. It is not saved.
     """
 
+    _first_ids: Array
+    _lengths: Array
+
     def find(self) -> tuple[Array, Array]:
         """Ids of the first rows (E,) and numbers of rows (E,) of the complete episodes."""
         if self._end != self._rows.end:
@@ -27,8 +30,8 @@ class EpisodeIndex(DerivedColumns):
 
     def clear(self) -> None:
         super().clear()
-        self._first_ids: Array = np.empty(0, np.int64)
-        self._lengths: Array = np.empty(0, np.int64)
+        self._first_ids = np.empty(0, np.int64)
+        self._lengths = np.empty(0, np.int64)
 
     def _allocate(self, capacity_rows: int) -> None:
         self._start = np.full(self._rows.num_envs, _UNKNOWN)

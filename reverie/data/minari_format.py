@@ -173,11 +173,13 @@ def _to_agent_actions(spec: ActionSpec, actions: Array) -> Array:
     """Map actions of the env to the agent's range."""
     shaped = actions.reshape(len(actions), *spec.shape)
     if spec.kind != "continuous":
-        return (shaped - np.array(spec.start or 0).reshape(spec.shape if spec.start else ())).astype(spec.dtype)
+        counted: Array = shaped - np.array(spec.start or 0).reshape(spec.shape if spec.start else ())
+        return counted.astype(spec.dtype)
     if not spec.is_scaled:
         return shaped.astype(spec.dtype)
     low, high = (np.array(side).reshape(spec.shape) for side in (spec.low, spec.high))
-    return np.clip(2 * (shaped - low) / (high - low) - 1, -1, 1).astype(spec.dtype)
+    scaled: Array = np.clip(2 * (shaped - low) / (high - low) - 1, -1, 1)
+    return scaled.astype(spec.dtype)
 
 
 def _to_space(space: gym.Space[Any], rows: Row, prefix: str = "obs") -> Any:

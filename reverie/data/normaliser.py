@@ -196,13 +196,14 @@ class Normaliser:
             moments.load_state(state["observations"][key])
         self._returns.load_state(state["returns"])
         self._running_return = np.array(state["running_return"], np.float64)
-        pending = state.get("pending", {})
+        pending: Row = state.get("pending", {})
+        count: int = state["pending_length"]
         if pending and "valid" not in pending:  # older checkpoints
-            pending = {**pending, "valid": np.ones((state["pending_length"], self.num_envs), bool)}
-        self._pending = _unstack(pending, (*self._shapes, "valid"), state["pending_length"] if self._shapes else 0)
+            pending = {**pending, "valid": np.ones((count, self.num_envs), bool)}
+        self._pending = _unstack(pending, (*self._shapes, "valid"), count if self._shapes else 0)
         # Older checkpoints save observations and rewards together.
-        rewards = state.get("pending_rewards", pending)
-        length = state.get("pending_rewards_length", state["pending_length"])
+        rewards: Row = state.get("pending_rewards", pending)
+        length = state.get("pending_rewards_length", count)
         self._pending_rewards = _unstack(rewards, _REWARD_KEYS, length if self.config.reward else 0)
 
     def _merge_stored(self, rows: Row, running: Array) -> Array:

@@ -63,7 +63,7 @@ class ReplayBuffer:
     Config = ReplayConfig
     forecast = staticmethod(forecast_replay)
 
-    def __init__(self, config: Config, specs: Specs, num_envs: int, store: ChunkStore | None = None) -> None:
+    def __init__(self, config: ReplayConfig, specs: Specs, num_envs: int, store: ChunkStore | None = None) -> None:
         """``store`` receives the chunks if the config's storage is disk."""
         self.config = config
         self.specs = specs
