@@ -144,8 +144,8 @@ class ProcessVector:
                 worker.answer()
             except WorkerDied as death:
                 deaths[worker] = death
-        for worker, death in deaths.items():
-            self._recover(worker, death, begins)
+        for worker, cause in deaths.items():
+            self._recover(worker, cause, begins)
         return self._take_rows(deaths, np.zeros(self.num_envs, bool) if active is None else ~active)
 
     def _take_rows(self, deaths: dict[WorkerProcess, WorkerDied], resting: Array) -> Row:

@@ -141,11 +141,15 @@ def _silence_babyai() -> None:
     module.print = lambda *texts: None
 
 
+def _register(env_id: str) -> None:
+    importlib.import_module("minigrid")  # registers all its envs
+
+
 def _with_grid(**settings: str) -> Any:
     """A form of observation: the config with the wrapper ``minigrid``, before all others."""
 
     def apply(config: EnvConfig) -> EnvConfig:
-        wrapper = Grid.Config(**settings)  # type: ignore[arg-type]
+        wrapper = Grid.Config(**settings)
         return config.model_copy(update={"wrappers": (wrapper, *config.wrappers)})
 
     return apply
@@ -162,7 +166,7 @@ SUITE = Suite(
     title="MiniGrid and BabyAI",
     prefixes=("MiniGrid-", "BabyAI-"),
     modules=("minigrid",),
-    register=lambda env_id: importlib.import_module("minigrid"),
+    register=_register,
     extra="minigrid",
     packages={"minigrid": "minigrid"},
     ignored_warnings=(".*out of date.*",),
