@@ -150,7 +150,7 @@ def configure_process(settings: BackendSettings) -> None:
     # Not use_deterministic_algorithms: it imports the whole compiler, which takes 1.8 s.
     torch.set_deterministic_debug_mode("error" if settings.deterministic else "default")
     # Otherwise deterministic mode fills every new tensor before it is written, which takes 5 % of an update.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # made at run time
     _keep_freed_memory()
     if settings.deterministic and settings.device.startswith("cuda"):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -41,7 +41,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        event: Any = self.peek_event()
         where = f"line {event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise ConfigError(f"YAML anchors and aliases are not read ({where}).", "Write ${other.key} instead.")
@@ -136,7 +136,7 @@ def parse_value(text: str) -> Any:
     if text[:1] in ("[", "{", "'", '"'):
         return load_yaml(text, f"The value {text}")
     loader = _Loader("")
-    plain = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    plain = loader.resolve(yaml.ScalarNode, text, (True, False))
     tag = plain if text else "tag:yaml.org,2002:str"
     return loader.construct_object(yaml.ScalarNode(tag, text), deep=True)
 
