@@ -100,12 +100,16 @@ def _preset_table(entries: Sequence[EnvEntry]) -> Table:
 
 
 def _id_table(entries: Sequence[EnvEntry]) -> Table:
-    """The ids of each suite. Ids without a known suite come last."""
+    """The ids of each suite, below the variants that they share. Ids without a known suite come last."""
     ids: dict[str, list[str]] = {}
+    variants: dict[str, tuple[str, ...]] = {}
     for entry in sorted(entries, key=lambda entry: (not entry.suite, entry.suite)):
         ids.setdefault(entry.suite, []).append(entry.name)
+        variants[entry.suite] = entry.variants
     table = Table(box=None, pad_edge=False, show_header=False)
     for suite, names_of_suite in ids.items():
+        if variants[suite]:
+            table.add_row("", f"[dim]train with :{', :'.join(variants[suite])}[/dim]")
         table.add_row(suite or "others", ", ".join(names_of_suite))
     return table
 

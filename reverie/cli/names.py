@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 PACKAGE_PRESETS = Path(__file__).parent.parent / "presets"
-SPEC_FOLDERS = ("env", "algo")
+SPEC_FOLDERS = ("env", "suite", "algo")
 
 
 def preset_names() -> list[str]:
@@ -47,18 +47,29 @@ def env_names() -> list[str]:
 
 
 def variant_names(env: str) -> list[str]:
-    """The variants in the env's preset file. All algorithms if it has none."""
+    """The variants in the preset file of the env or its suite. All algorithms if there is none."""
     import yaml
 
-    for root in _roots():
-        path = root / "env" / f"{env}.yaml"
-        if path.is_file():
-            try:
-                body = yaml.safe_load(path.read_text(encoding="utf-8"))
-                return sorted(body["variants"])
-            except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-                break
+    path = _spec_file("env", env) or _spec_file("suite", _suite_of(env))
+    if path is not None:
+        try:
+            body = yaml.safe_load(path.read_text(encoding="utf-8"))
+            return sorted(body["variants"])
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            pass
     return sorted({name for root in _roots() for name in _below(root / "algo")})
+
+
+def _spec_file(folder: str, name: str) -> Path | None:
+    paths = [root / folder / f"{name}.yaml" for root in _roots()]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _suite_of(env: str) -> str:
+    from reverie.envs.suites import find_suite
+
+    suite = find_suite(env)
+    return suite.name if suite is not None else ""
 
 
 def run_names(runs_dir: Path) -> list[str]:

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from reverie.config.compose import override_assignments
-from reverie.config.presets import env_names, find_in_folder
+from reverie.config.presets import Preset, env_names, find_env_preset, find_in_folder
 from reverie.config.tree import put
 from reverie.config.validate import load_part
 from reverie.envs.config import EnvConfig
-from reverie.envs.suites import find_suite, register_suites
+from reverie.envs.suites import SUITES, find_suite, register_suites
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,14 @@ class EnvEntry:
 def list_envs(filter: str = "") -> list[EnvEntry]:
     """Presets first, then the other ids. ``filter`` keeps envs whose name, id, suite or summary contains it."""
     register_suites()
-    presets = [_preset_entry(name) for name in env_names()]
+    presets = [_entry(name, "preset", find_in_folder("env", name)) for name in env_names()]
     covered = {entry.name for entry in presets}
-    others = [_registered_entry(env_id) for env_id in sorted(gym.registry) if env_id not in covered]
+    of_suites = {suite.name: find_in_folder("suite", suite.name) for suite in SUITES}
+    others = [
+        _entry(env_id, "gymnasium", of_suites.get(_suite_name(env_id)))
+        for env_id in sorted(gym.registry)
+        if env_id not in covered
+    ]
     return [entry for entry in presets + others if filter.lower() in _searched_text(entry)]
 
 
@@ -51,22 +56,19 @@ def _searched_text(entry: EnvEntry) -> str:
 
 def find_env_config(name: str, overrides: Sequence[str] = ()) -> EnvConfig:
     """The ``env`` section of a preset, or a plain env with that id, with ``env.key=value`` overrides applied."""
-    preset = find_in_folder("env", name)
-    tree: dict[str, Any] = {"env": {"id": name, **(preset.body["env"] if preset else {})}}
+    tree: dict[str, Any] = {"env": _env_section(name, find_env_preset(name))}
     for path, value in override_assignments(overrides):
         put(tree, path, value)
     return load_part(EnvConfig, tree["env"], ("env",))
 
 
-def _preset_entry(name: str) -> EnvEntry:
-    preset = find_in_folder("env", name)
-    assert preset is not None
-    config = load_part(EnvConfig, {"id": name, **preset.body["env"]}, ("env",))
+def _entry(name: str, source: Literal["preset", "gymnasium"], preset: Preset | None) -> EnvEntry:
+    config = load_part(EnvConfig, _env_section(name, preset), ("env",))
     text = config.spec
     return EnvEntry(
         name=name,
         id=config.id,
-        source="preset",
+        source=source,
         suite=_suite_name(config.id),
         summary=text.summary,
         observation=text.observation,
@@ -74,13 +76,12 @@ def _preset_entry(name: str) -> EnvEntry:
         reward=text.reward,
         solved_at=text.solved_at,
         max_episode_steps=config.max_episode_steps or _registered_limit(config.id),
-        variants=tuple(preset.body.get("variants", {})),
+        variants=tuple(preset.body.get("variants", {})) if preset else (),
     )
 
 
-def _registered_entry(env_id: str) -> EnvEntry:
-    limit = _registered_limit(env_id)
-    return EnvEntry(env_id, env_id, "gymnasium", _suite_name(env_id), max_episode_steps=limit)
+def _env_section(name: str, preset: Preset | None) -> dict[str, Any]:
+    return {"id": name, **(preset.body.get("env", {}) if preset else {})}
 
 
 def _suite_name(env_id: str) -> str:

@@ -1,8 +1,8 @@
 """Compose ``<env>:<variant> [preset ...] [key=value ...]`` into one tree of values with the source of each.
 
-Later layers override earlier ones: schema defaults, the algorithm's file, the env's file, its variant, presets from
-left to right, the command line. We do not use Hydra's compose: it keeps no sources, cannot expand patterns against the
-schema, and answers a typo with advice to force it.
+Later layers override earlier ones: schema defaults, the algorithm's file, the env's file or that of its suite, its
+variant, presets from left to right, the command line. We do not use Hydra's compose: it keeps no sources, cannot expand
+patterns against the schema, and answers a typo with advice to force it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from reverie.config.path_names import PathNames, name_sources, named_paths
 from reverie.config.presets import (
     Preset,
     algorithm_names,
+    find_env_preset,
     find_in_folder,
     find_presets,
     preset_for,
@@ -238,12 +239,12 @@ def _source(path: Path, sources: dict[str, str], written: Tree) -> str:
 def _spec_layers(
     env: str, variant: str, notes: list[str], instead: Sequence[str] = ()
 ) -> Iterator[tuple[Assignments, str]]:
-    """The layers of env and variant: the algorithm's file, the env's file, the variant in it.
+    """The layers of env and variant: the algorithm's file, the file of the env or its suite, the variant in it.
 
     Its tuned values are left out where presets, ``instead``, have their own for tasks of that kind; what the env itself
     is given stays: a variant that sees pictures goes on seeing them.
     """
-    preset = find_in_folder("env", env)
+    preset = find_env_preset(env)
     body = dict(preset.body) if preset else {}
     variants = take_variants(body, env)
     parent = registry.parent_kind("algorithm", variant) if "." in variant and variant not in variants else None
@@ -255,7 +256,8 @@ def _spec_layers(
     elif base in registry.kinds("algorithm") or "." in base:
         yield assignments({"algorithm": {"kind": base}}), typed_source()
     else:
-        raise _unknown_variant(env, base, {*variants, *algorithm_names()}, has_file=preset is not None)
+        has_file = find_in_folder("env", env) is not None
+        raise _unknown_variant(env, base, {*variants, *algorithm_names()}, has_file)
     yield [(("env", "id"), env)], typed_source()
     if preset:
         yield assignments(body), preset.label

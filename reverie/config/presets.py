@@ -1,8 +1,9 @@
 """Where presets are and how they are found: the package's own, and a ``presets`` folder where you work.
 
-``env/`` and ``algo/`` are chosen by ``<env>:<variant>``. Files of every other folder (``size/``, ``dreamer/``) hold the
-presets that you name after it: one, called like the file, or a family of them under ``presets:``, which may be for some
-``algorithms:`` only. So ``size1m`` means the chosen algorithm's own size. A file of yours goes before one of ours.
+``env/``, ``suite/`` and ``algo/`` are chosen by ``<env>:<variant>``; ``suite/`` is for envs without their own file.
+Files of every other folder (``size/``, ``dreamer/``) hold the presets that you name after it: one, called like the
+file, or a family of them under ``presets:``, which may be for some ``algorithms:`` only. So ``size1m`` means the chosen
+algorithm's own size. A file of yours goes before one of ours.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from reverie.config.tree import Tree
 from reverie.config.yaml_text import load_yaml
 from reverie.core import registry
 from reverie.core.errors import ConfigError, nearest
+from reverie.envs.suites import find_suite
 from reverie.store import documents
 
 PACKAGE_PRESETS = Path(__file__).parent.parent / "presets"
-SPEC_FOLDERS = ("env", "algo")
+SPEC_FOLDERS = ("env", "suite", "algo")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,13 @@ def read_preset(path: Path, label: str) -> Preset:
 def find_in_folder(folder: str, name: str) -> Preset | None:
     """The user's or our file ``<folder>/<name>.yaml``, or None."""
     return next((found for root in preset_roots() if (found := _read_from(root, folder, name))), None)
+
+
+def find_env_preset(env: str) -> Preset | None:
+    """The file of an env, else that of its suite (``suite/atari.yaml``), or None."""
+    own = find_in_folder("env", env)
+    suite = find_suite(env) if own is None else None
+    return own if suite is None else find_in_folder("suite", suite.name)
 
 
 def _read_from(root: Path, folder: str, name: str) -> Preset | None:
@@ -149,8 +158,8 @@ def algorithm_names() -> list[str]:
 
 
 def variant_names(env: str) -> list[str]:
-    """The variants of an environment: those in its file, or every algorithm."""
-    preset = find_in_folder("env", env)
+    """The variants of an environment: those in its file or that of its suite, or every algorithm."""
+    preset = find_env_preset(env)
     return sorted(take_variants(dict(preset.body), env) if preset else ()) or algorithm_names()
 
 

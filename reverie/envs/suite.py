@@ -3,6 +3,7 @@
 A suite is one file in ``reverie/envs/suites/`` with a declaration, and one line in the list of
 ``reverie/envs/suites/__init__.py``. Everything else (making envs, snapshots, ``reverie play``, ``reverie envs list``,
 ``reverie doctor``) reads the declaration. Only ``name`` and ``title`` are required.
+Tuned values for all its envs are in ``reverie/presets/suite/<name>.yaml``.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class Suite:
     # Which envs belong to it.
     prefixes: tuple[str, ...] = ()
     """Prefixes of its env ids."""
+    example: str = ""
+    """One of its envs, on which tests try the presets of the suite."""
     modules: tuple[str, ...] = ()
     """Packages or modules that define its env classes. Also used to recognise classes that users derive from them."""
 

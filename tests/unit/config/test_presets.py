@@ -5,23 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from reverie import api
 from reverie.cli import names
+from reverie.cli.envs import app
 from reverie.config import presets
+from reverie.config.catalogue import find_env_config, list_envs
 from reverie.config.checks import check_config
 from reverie.config.compose import compose
 from reverie.config.resolve import resolve_numbers, step_budget
 from reverie.config.validate import load_config
 from reverie.core import registry
 from reverie.core.errors import ConfigError
+from reverie.envs.suites import SUITES
 
 pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
 
-SHIPPED = [
+WITH_FILE = [
     (name.relative_to(presets.PACKAGE_PRESETS / "env").with_suffix("").as_posix())
     for name in sorted((presets.PACKAGE_PRESETS / "env").rglob("*.yaml"))
 ]
+OF_SUITES = {path.stem: path for path in sorted((presets.PACKAGE_PRESETS / "suite").glob("*.yaml"))}
+EXAMPLES = {suite.name: suite.example for suite in SUITES if suite.name in OF_SUITES}
+SHIPPED = [*WITH_FILE, *EXAMPLES.values()]
 SPECS = [f"{env}:{variant}" for env in SHIPPED for variant in presets.variant_names(env)]
 
 
@@ -36,6 +43,11 @@ def test_every_shipped_variant_is_a_valid_run(spec: str) -> None:
     assert config.algorithm.kind == variant or variant not in registry.kinds("algorithm")
     assert config.env.spec.summary
     assert step_budget(config.phases) == config.horizon_steps > 0
+
+
+def test_every_preset_of_a_suite_is_tried_on_an_env_without_its_own_file() -> None:
+    assert set(EXAMPLES) == set(OF_SUITES)
+    assert not set(EXAMPLES.values()) & {*WITH_FILE, ""}
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "sac", "reinforce", "dreamer", "ppo", "qlearning"])
@@ -123,6 +135,59 @@ def test_user_preset_takes_precedence(toy: Path) -> None:
     composed = compose("CartPole-v1:toy", [])
     assert composed.tree["env"]["num_envs"] == 3
     assert composed.sources["env.num_envs"] == "./presets/env/CartPole-v1.yaml"
+
+
+SUITE_FILE = """
+env.num_envs: 3
+variants:
+  toy: {seed: 5}
+  wide: {base: toy, "**.units": [99]}
+"""
+
+
+@pytest.fixture
+def suite_file(toy: Path) -> Path:
+    """A preset for all envs of classic control, to which Toy-v0 and CartPole-v0 belong."""
+    path = toy / "presets/suite/classic_control.yaml"
+    path.parent.mkdir()
+    path.write_text(SUITE_FILE)
+    return path
+
+
+@pytest.mark.usefixtures("suite_file")
+def test_a_suite_has_values_for_envs_without_their_own_file() -> None:
+    composed = compose("CartPole-v0:wide", [])
+    assert (composed.tree["env"]["id"], composed.tree["env"]["num_envs"]) == ("CartPole-v0", 3)
+    assert composed.tree["algorithm"]["part"]["units"] == [99]
+    assert compose("CartPole-v0:toy", []).sources["seed"] == "./presets/suite/classic_control.yaml (toy)"
+    assert composed.notes == []
+    assert compose("CartPole-v0:other", []).notes == [
+        "No tuned values for other on CartPole-v0: the algorithm's defaults are used."
+    ]
+    assert presets.variant_names("CartPole-v0") == names.variant_names("CartPole-v0") == ["toy", "wide"]
+    assert "suite/classic_control" not in presets.preset_names()
+
+
+@pytest.mark.usefixtures("suite_file")
+def test_the_file_of_an_env_wins_over_that_of_its_suite() -> None:
+    assert compose("Toy-v0:toy", []).tree["env"]["num_envs"] == 4
+    assert presets.variant_names("Toy-v0") == names.variant_names("Toy-v0") == ["plain", "slow", "toy"]
+
+
+@pytest.mark.usefixtures("suite_file")
+def test_unknown_names_are_reported_as_without_a_suite_file() -> None:
+    with pytest.raises(ConfigError, match="'CartPole-v0' has no variant 'toyy'") as caught:
+        compose("CartPole-v0:toyy", [])
+    assert "'toy'" in caught.value.fix
+
+
+def test_suite_values_are_in_the_catalogue(suite_file: Path) -> None:
+    text = "env: {num_envs: 3, spec: {summary: A pole.}}\nvariants: {toy: {}, wide: {}}\n"
+    suite_file.write_text(text)
+    (entry,) = [entry for entry in list_envs("CartPole-v0") if entry.name == "CartPole-v0"]
+    assert (entry.source, entry.summary, entry.variants) == ("gymnasium", "A pole.", ("toy", "wide"))
+    assert find_env_config("CartPole-v0").num_envs == 3
+    assert "train with :toy, :wide" in CliRunner().invoke(app, ["list", "CartPole-v0"]).stdout
 
 
 def test_a_preset_may_be_a_path(toy: Path) -> None:
