@@ -90,7 +90,7 @@ class DQN:
     """For all observations, and for discrete actions."""
 
     Config = DQNConfig
-    traits = Traits(actions=("discrete",), recurrent=True, priorities=True, microbatches=True)
+    traits = Traits(actions=("discrete",), recurrent=True, priorities=True, microbatches=True, observes=True)
 
     def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:
         self.config = config
@@ -124,11 +124,15 @@ class DQN:
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
-        explores = mode is Mode.COLLECT
-        q_values, carry = self.engine.q_values(now, carry, rng if explores else None)
-        actions = q_values.argmax(-1)
+        explores = mode is not Mode.EVALUATE
+        if mode is Mode.OBSERVE and not carry:  # nobody uses the values, but the stream must advance as always
+            self.online.sample_noise(rng)
+            actions = self.specs.action.zeros(len(now["is_first"]))
+        else:
+            q_values, carry = self.engine.q_values(now, carry, rng if explores else None)
+            actions = q_values.argmax(-1)
         if explores:
-            actions = epsilon_greedy(actions, q_values.shape[-1], self.config.epsilon.at(clock), rng)
+            actions = epsilon_greedy(actions, self.specs.action.size, self.config.epsilon.at(clock), rng)
         return actions, carry, {}
 
     @torch.inference_mode()

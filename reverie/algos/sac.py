@@ -113,8 +113,9 @@ class SAC:
 
     Config = SACConfig
     traits = Traits(
-        actions=("continuous", "discrete"), unbounded_actions=False, recurrent=True, priorities=True, microbatches=True
-    )
+        actions=("continuous", "discrete"), unbounded_actions=False, recurrent=True, priorities=True,
+        microbatches=True, observes=True,
+    )  # fmt: skip
 
     def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:
         self.config = config
@@ -158,6 +159,8 @@ class SAC:
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         noise = None if mode is Mode.EVALUATE else self.action_kind.sample_noise(rng, len(now["is_first"]))
+        if mode is Mode.OBSERVE and not carry:  # nobody uses the actions, but the stream must advance as always
+            return self.specs.action.zeros(len(now["is_first"])), carry, {}
         actions, carry = self.engine.choose(now, carry, noise)
         return actions.reshape(-1, *self.specs.action.shape), carry, {}
 

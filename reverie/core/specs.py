@@ -7,6 +7,7 @@ agent acts in [-1, 1], and :mod:`reverie.envs.episode` maps that to the bounds o
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -62,7 +63,7 @@ class ActionSpec:
         """Number of values in an action."""
         return int(np.prod(self.shape))
 
-    @property
+    @cached_property
     def is_scaled(self) -> bool:
         """Whether all continuous values have finite bounds. Then [-1, 1] is mapped to them."""
         if self.parts:
@@ -81,6 +82,8 @@ class ActionSpec:
             draw = rng.uniform(-1, 1, (count, *self.shape)) if self.is_scaled else None
             noise = draw if draw is not None else rng.standard_normal((count, *self.shape))
             return noise.astype(self.dtype)
+        if self.kind == "discrete":
+            return rng.integers(0, self.classes[0], count, self.dtype)
         return rng.integers(0, np.array(self.classes).reshape(self.shape), (count, *self.shape), self.dtype)
 
 

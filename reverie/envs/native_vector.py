@@ -44,6 +44,10 @@ class NativeVector:
         self._seed: int | None = derive_seed(seed, stream)
         self._pending = np.zeros(num_envs, bool)
         self._to_env = make_action_map(self.specs.action, self._env.single_action_space)
+        self._is_box = isinstance(self._env.single_observation_space, gym.spaces.Box)
+        self._columns = [
+            (key, spec.dtype, (num_envs, *spec.shape)) for key, spec in self.specs.observations.items()
+        ]
 
     def reset(self) -> Row:
         """Start an episode in every env. Only the first call seeds the generator."""
@@ -69,15 +73,12 @@ class NativeVector:
         return np.asarray(self._to_env(action))
 
     def _rows(self, observation: Any, reward: Any, *flags: Any) -> Row:
-        leaves = flatten_observation(self._env.single_observation_space, observation)
+        space = self._env.single_observation_space
+        leaves = {"obs": observation} if self._is_box else flatten_observation(space, observation)
         # Copies, because a vector class may write its next observations into the same memory.
-        rows = {
-            key: np.array(leaves[key], spec.dtype).reshape(self.num_envs, *spec.shape)
-            for key, spec in self.specs.observations.items()
-        }
+        rows = {key: np.array(leaves[key], dtype).reshape(shape) for key, dtype, shape in self._columns}
         rows["reward"] = np.array(reward, np.float32)
-        for key, flag in zip(("is_first", "terminated", "truncated"), flags, strict=True):
-            rows[key] = np.array(flag, bool)
+        rows["is_first"], rows["terminated"], rows["truncated"] = (np.array(flag, bool) for flag in flags)
         return rows
 
     def state(self) -> State:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -28,6 +28,12 @@ class Sink(Protocol):
     def write(self, kind: str, record: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None: ...
+
+
+class TableSink(Sink, Protocol):
+    """Also takes many records of one kind at once, as columns of numbers. Other sinks get them one by one."""
+
+    def write_table(self, kind: str, columns: Mapping[str, Sequence[float]]) -> None: ...
 
 
 class Recorder:
@@ -64,11 +70,12 @@ class Recorder:
         for name, value in metrics.items():
             self.pending.setdefault(f"{prefix}/{name}", []).append(value)
 
-    def add_episode(self, episode: Mapping[str, Any]) -> None:
-        """Record a finished episode of collection."""
-        self._send("scores", {"env_steps": self.counters.env_steps, **episode})
-        numbers = [key for key in episode if key in ("return", "length") or key.startswith("log/")]
-        self.add("collect", {key: float(episode[key]) for key in numbers})
+    def add_episodes(self, episodes: Mapping[str, Sequence[float]]) -> None:
+        """Record finished episodes of collection, one entry per episode in every column."""
+        self._send_table("scores", {"env_steps": [self.counters.env_steps] * len(episodes["return"]), **episodes})
+        for key, values in episodes.items():
+            if key in ("return", "length") or key.startswith("log/"):
+                self.pending.setdefault(f"collect/{key}", []).extend(map(float, values))
 
     def write_now(self, prefix: str, metrics: Mapping[str, float]) -> None:
         """Write a separate line, for evaluations."""
@@ -147,3 +154,11 @@ class Recorder:
     def _send(self, kind: str, record: Mapping[str, Any]) -> None:
         for sink in self.sinks:
             sink.write(kind, record)
+
+    def _send_table(self, kind: str, columns: Mapping[str, Sequence[float]]) -> None:
+        for sink in self.sinks:
+            if hasattr(sink, "write_table"):  # isinstance with a protocol takes 15 microseconds
+                cast(TableSink, sink).write_table(kind, columns)
+            else:
+                for values in zip(*columns.values(), strict=True):
+                    sink.write(kind, dict(zip(columns, values, strict=True)))

@@ -168,10 +168,11 @@ class Collector:
             self._report_episodes(row, ended)
 
     def _report_episodes(self, row: Row, ended: Array) -> None:
-        logs = [key for key in row if key.startswith("log/")]
-        for env in np.flatnonzero(ended):
-            self.counters.episodes += 1
-            self.recorder.add_episode({
-                "episode": self.counters.episodes, "env": int(env), "return": float(self.returns[env]),
-                "length": int(self.lengths[env]), **{key: float(row[key][env]) for key in logs},
-            })  # fmt: skip
+        envs = np.flatnonzero(ended)
+        first = self.counters.episodes + 1
+        self.counters.episodes += len(envs)
+        self.recorder.add_episodes({
+            "episode": range(first, first + len(envs)), "env": envs.tolist(), "return": self.returns[envs].tolist(),
+            "length": self.lengths[envs].tolist(),
+            **{key: row[key][envs].tolist() for key in row if key.startswith("log/")},
+        })  # fmt: skip

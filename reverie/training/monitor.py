@@ -7,7 +7,7 @@ runs have equal alerts. ``machine_alerts`` are about memory and time, which diff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from reverie.config.monitor import MonitorConfig
@@ -39,6 +39,9 @@ class Monitor:
         elif kind == "machine":
             for machine_rule in self.machine_rules:
                 machine_rule.check(record, self.recorder)
+
+    def write_table(self, kind: str, columns: Mapping[str, Sequence[float]]) -> None:
+        """Rules read no scores."""
 
     def close(self) -> None: ...
 

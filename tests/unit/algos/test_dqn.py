@@ -221,6 +221,19 @@ def test_evaluation_is_greedy_and_draws_nothing(noisy: bool) -> None:
     assert np.array_equal(dqn.act(rows, {}, Clock(), rng, Mode.EVALUATE)[0], first)  # noise does not stay
 
 
+@pytest.mark.parametrize("values", [{}, {"noisy": True}, {"network": {"kind": "gru", "units": 4}}], ids=str)
+def test_observing_advances_the_stream_and_the_carry_as_acting_does(values: dict[str, Any]) -> None:
+    ends = []
+    for mode in (Mode.COLLECT, Mode.OBSERVE):
+        dqn, rng = make_dqn(epsilon=0.5, **values), make_generator("act")
+        rows = column_of(random_rows(SPECS, 30, 1))
+        action, carry, extras = dqn.act(rows, dqn.initial_carry(30), Clock(), rng, mode)
+        assert (action.shape, extras) == ((30,), {})
+        ends.append((rng.bit_generator.state, {key: np.asarray(part).tobytes() for key, part in carry.items()}))
+    # The number of random actions, and with it of draws, does not depend on the values.
+    assert ends[0] == ends[1]
+
+
 def test_both_networks_have_noise_of_their_own_in_updates() -> None:
     dqn = make_dqn(noisy=True)
     dqn.update(random_rows(SPECS, 4, 2), Clock(), make_generator("u"))

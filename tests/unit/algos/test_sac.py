@@ -365,6 +365,17 @@ def test_actions_of_any_shape_are_within_their_bounds() -> None:
 
 
 @pytest.mark.parametrize("specs", [CONTINUOUS, CHOICE], ids=["continuous", "discrete"])
+def test_observing_advances_the_stream_as_acting_does(specs: Specs) -> None:
+    ends = []
+    for mode in (Mode.COLLECT, Mode.OBSERVE):
+        rng, rows = make_generator("act"), column_of(random_rows(specs, 30, 1))
+        action, carry, extras = make_sac(specs).act(rows, {}, Clock(), rng, mode)
+        assert (action.shape, carry, extras) == ((30, *specs.action.shape), {}, {})
+        ends.append(rng.bit_generator.state)
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("specs", [CONTINUOUS, CHOICE], ids=["continuous", "discrete"])
 def test_evaluation_is_greedy_and_draws_nothing(specs: Specs) -> None:
     sac, rng = make_sac(specs), make_generator("act")
     state = rng.bit_generator.state

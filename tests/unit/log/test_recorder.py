@@ -44,7 +44,7 @@ class Run:
         self.counters.cycles += 1
         self.recorder.add("update", {"loss": loss})
         if self.counters.cycles % 3 == 0:
-            self.recorder.add_episode({"episode": self.counters.cycles, "return": loss * 2, "length": 4})
+            self.recorder.add_episodes({"episode": [self.counters.cycles], "return": [loss * 2], "length": [4]})
         self.recorder.end_cycle()
 
 
@@ -126,9 +126,12 @@ def test_a_phase_starts_with_nothing_measured() -> None:
 def test_scores_are_written_at_once_with_the_logs_of_the_env() -> None:
     run = Run(every_steps=10)
     run.counters.env_steps = 7
-    run.recorder.add_episode({"episode": 1, "env": 0, "return": 2.0, "length": 7, "log/success": 1.0})
-    (score,) = run.listener.records["scores"]
+    run.recorder.add_episodes(
+        {"episode": [1, 2], "env": [0, 3], "return": [2.0, 1.5], "length": [7, 5], "log/success": [1.0, 1.0]}
+    )
+    score, second = run.listener.records["scores"]
     assert score == {"env_steps": 7, "episode": 1, "env": 0, "return": 2.0, "length": 7, "log/success": 1.0}
+    assert second == {"env_steps": 7, "episode": 2, "env": 3, "return": 1.5, "length": 5, "log/success": 1.0}
     run.recorder.flush()
     assert run.metrics[0]["collect/log/success"] == 1.0
     assert "collect/env" not in run.metrics[0]

@@ -20,6 +20,22 @@ def test_records_go_to_the_file_of_their_kind(tmp_path: Path) -> None:
     assert read_jsonl(tmp_path / "machine.jsonl") == []
 
 
+def test_a_table_is_written_as_its_records_are(tmp_path: Path) -> None:
+    columns = {"env_steps": [7, 7], "return": [0.1, float("nan")], "log/100 %, {": [float("-inf"), 1e-30]}
+    texts = []
+    for name in ("table", "records"):
+        (tmp_path / name).mkdir()
+        sink = JsonlSink(tmp_path / name)
+        if name == "table":
+            sink.write_table("scores", columns)
+        for values in zip(*columns.values(), strict=True) if name == "records" else ():
+            sink.write("scores", dict(zip(columns, values, strict=True)))
+        sink.close()
+        texts.append((tmp_path / name / "scores.jsonl").read_text())
+    assert texts[0] == texts[1]
+    assert texts[0].count("\n") == 2
+
+
 def test_a_sink_adds_to_what_is_there(tmp_path: Path) -> None:
     for number in range(2):
         sink = JsonlSink(tmp_path)
