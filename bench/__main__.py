@@ -7,7 +7,7 @@ import sys
 from itertools import takewhile
 
 NAMES = (
-    "atari", "checkpoint", "crash_storm", "dreamer", "full_replay", "monitoring_cost", "replay", "report", "speed",
+    "atari", "checkpoint", "crash_storm", "dreamer", "envs", "full_replay", "monitoring_cost", "replay", "report", "speed",
     "scores",
 )  # fmt: skip
 
