@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from bench.speed import ROOT, one_thread
 

@@ -45,9 +45,7 @@ class NativeVector:
         self._pending = np.zeros(num_envs, bool)
         self._to_env = make_action_map(self.specs.action, self._env.single_action_space)
         self._is_box = isinstance(self._env.single_observation_space, gym.spaces.Box)
-        self._columns = [
-            (key, spec.dtype, (num_envs, *spec.shape)) for key, spec in self.specs.observations.items()
-        ]
+        self._columns = [(key, spec.dtype, (num_envs, *spec.shape)) for key, spec in self.specs.observations.items()]
 
     def reset(self) -> Row:
         """Start an episode in every env. Only the first call seeds the generator."""
