@@ -238,11 +238,6 @@ class Buffer(Stateful, Protocol):
 
     traits: ClassVar[BufferTraits]
 
-    @property
-    def num_rows(self) -> int:
-        """Rows stored now, over all envs."""
-        ...
-
     def add(self, row: Row) -> None:
         """Store one completed row of every env: observation, action, extras."""
         ...

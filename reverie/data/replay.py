@@ -87,11 +87,6 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def num_rows(self) -> int:
-        """Rows stored now, over all envs."""
-        return len(self.rows)
-
     def num_samples(self, read: Transitions | Window) -> int:
         """Number of legal samples: what one pass of the shuffled sampler covers."""
         return sum(map(len, legal_blocks(self.rows, self._span(read))))

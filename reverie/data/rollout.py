@@ -130,11 +130,6 @@ class RolloutBuffer:
     def __len__(self) -> int:
         return len(self._rows) * self.num_envs
 
-    @property
-    def num_rows(self) -> int:
-        """Rows stored now, over all envs."""
-        return len(self._rows) * self.num_envs
-
     def state(self) -> State:
         rows = self._stack(axis=0) if self._rows else {}  # (T, N, ...)
         carry = {key: values.copy() for key, values in self._carry.items()}

@@ -116,7 +116,7 @@ def test_extending_a_rollout_equals_adding(read: Rollout | Episodes) -> None:
             one_by_one.add(carried(time))
         at_once.extend(make_block(begin, end, carried))
         assert_same_state(at_once.state(), one_by_one.state())
-        assert at_once.num_rows == one_by_one.num_rows >= 2 * (end - begin)
+        assert len(at_once) == len(one_by_one) >= 2 * (end - begin)
         assert at_once.can_sample(read) == one_by_one.can_sample(read)
         if at_once.can_sample(read):
             assert_same(*(buffer.sample(read, make_row(end), make_generator(0)) for buffer in (at_once, one_by_one)))

@@ -76,7 +76,7 @@ def test_an_empty_buffer_is_explained() -> None:
 def test_the_number_of_samples_of_a_pass(read: Transitions | Window) -> None:
     buffer = make_buffer(100, sampler={"kind": "shuffled"})
     count = buffer.num_samples(read)
-    assert 0 < count <= buffer.num_rows
+    assert 0 < count <= len(buffer)
     anchors = []
     for _ in range(-(-count // read.batch_size)):
         anchors += sample(buffer, read, len(anchors))["id"][:, 0].tolist()
