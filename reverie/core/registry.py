@@ -74,6 +74,11 @@ _TABLE: dict[str, dict[str, str]] = {
         "adamw": "reverie.nets.optim.AdamW",
         "laprop": "reverie.nets.laprop.LaProp",
     },
+    "planner": {
+        "cem": "reverie.planners.cem.CEM",
+        "mppi": "reverie.planners.mppi.MPPI",
+        "none": "reverie.planners.no_planner.NoPlanner",
+    },
     "q_head": {
         "scalar": "reverie.nets.q_heads.ScalarHead",
         "categorical": "reverie.nets.q_heads.CategoricalHead",

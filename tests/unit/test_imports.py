@@ -28,10 +28,11 @@ ALGORITHM_MAY_IMPORT = (
     "reverie.nets",
     "reverie.models",
     "reverie.agents",
+    "reverie.planners",
     "reverie.backend",
 )
 NOT_FOR_ALGORITHMS = ("os", "pathlib", "time", "json", "logging")
-NOT_FOR_TRAINING = tuple(f"reverie.{name}" for name in ("algos", "models", "nets", "functional", "agents"))
+NOT_FOR_TRAINING = tuple(f"reverie.{name}" for name in ("algos", "models", "nets", "functional", "agents", "planners"))
 WITHOUT_TORCH = ("core", "data", "envs", "log", "machine", "store")
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 FRONT_DOORS = ("__init__", "__main__")
@@ -39,7 +40,7 @@ RUNS_CODE_WHEN_READ = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "sh
 UNSAFE_CALLS = ("torch.load", "torch.save", "yaml.unsafe_load", "yaml.full_load", "pandas.read_pickle")
 SAFE_LOADERS = ("yaml.SafeLoader", "yaml.CSafeLoader")
 # Groups whose classes are built from a config of their own; the others get plain arguments.
-CONFIGURED = ("algorithm", "buffer", "logger", "network", "optimizer", "wrapper")
+CONFIGURED = ("algorithm", "buffer", "logger", "network", "optimizer", "planner", "wrapper")
 
 
 def module_name(path: Path) -> str:
