@@ -18,7 +18,7 @@ import gymnasium as gym
 
 from reverie.core import registry
 from reverie.core.contracts import NeedsPixels, Vector
-from reverie.core.errors import ConfigError, ReverieError, did_you_mean
+from reverie.core.errors import ConfigError, ReverieError, did_you_mean, nearest
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, read_specs
 from reverie.envs import gl
@@ -37,6 +37,7 @@ _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
 
 def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, Any]:
     """One env with its time limit and wrappers, without Gymnasium's checks at every step."""
+    config = with_observation(config)
     wrappers = [(registry.load("wrapper", wrapper.kind), wrapper) for wrapper in config.wrappers]
     if any(isinstance(found, NeedsPixels) and found.needs_pixels for found, _ in wrappers):
         render_mode = "rgb_array"
@@ -47,6 +48,25 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
     for wrapper_class, wrapper in wrappers:
         env = wrapper_class(env, wrapper)
     return TextTokens(env, TextTokens.Config()) if has_text(getattr(env, "observation_space", None)) else env
+
+
+def with_observation(config: EnvConfig) -> EnvConfig:
+    """The config with the wrappers and arguments that the observation ``env.obs`` needs, and without ``env.obs``."""
+    if not config.obs:
+        return config
+    suite = suite_of_module(config.id) if is_dotted(config.id) else find_suite(find_spec(config.id).id)
+    forms = {"pixels": _with_pixels, **(suite.observations if suite is not None else {})}
+    if config.obs not in forms:
+        raise ConfigError(
+            f"'{config.id}' has no observation '{config.obs}'.",
+            f"{nearest(config.obs, forms)} Without env.obs, it is the env's own.".strip(),
+        )
+    return forms[config.obs](config).model_copy(update={"obs": ""})
+
+
+def _with_pixels(config: EnvConfig) -> EnvConfig:
+    pixels = registry.load("wrapper", "render_pixels").Config()
+    return config.model_copy(update={"wrappers": (pixels, *config.wrappers)})
 
 
 def make_specs(config: EnvConfig) -> Specs:

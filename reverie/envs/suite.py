@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 import gymnasium as gym
 
 from reverie.core.types import Array, Row, State
+from reverie.envs.config import EnvConfig
 
 Env = gym.Env[Any, Any]
 NO_KEY = "none"
@@ -116,6 +117,10 @@ class Suite:
     """Patches its packages once one of them is imported. Called repeatedly; must have no effect the second time."""
     repair: Callable[[Env], Env] | None = None
     """Returns the env, wrapped if otherwise its seeds would not decide its episodes."""
+
+    # Observations.
+    observations: Mapping[str, Callable[[EnvConfig], EnvConfig]] = field(default_factory=dict)
+    """What ``env.obs`` may choose: a function for each form, which adds the wrappers or arguments that it needs."""
 
     # Snapshots.
     accelerator: Callable[[Any], Accelerator | None] | None = None

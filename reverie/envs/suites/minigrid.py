@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,8 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.suite import Env, KeyMap, Suite
 from reverie.envs.wrappers.text import Sentences
 
+Form = Literal["planes", "indices"]
+View = Literal["partial", "full"]
 CELL_CLASSES = (11, 6, 4)
 """Kinds of objects, colours, and states of doors or directions of the agent."""
 _BABYAI_WORDS = (
@@ -42,10 +44,10 @@ class Grid(gym.ObservationWrapper[Any, Any, Any]):
 
     class Config(ComponentConfig):
         kind: str = "minigrid"
-        form: Literal["planes", "indices"] = "planes"
+        form: Form = "planes"
         """planes: one plane per kind, colour and state of a cell, 255 where it applies. indices: three class indices
         per cell."""
-        view: Literal["partial", "full"] = "partial"
+        view: View = "partial"
         """partial: the cells that the agent sees, turned so that it looks up. full: the whole grid with the agent."""
 
     def __init__(self, env: gym.Env[Any, Any], config: Config) -> None:
@@ -145,17 +147,19 @@ def _register(env_id: str) -> None:
     importlib.import_module("minigrid")  # registers all its envs
 
 
-def _with_grid(**settings: str) -> Any:
+def _with_grid(
+    form: Literal["planes", "indices"], view: Literal["partial", "full"]
+) -> Callable[[EnvConfig], EnvConfig]:
     """A form of observation: the config with the wrapper ``minigrid``, before all others."""
 
     def apply(config: EnvConfig) -> EnvConfig:
-        wrapper = Grid.Config(**settings)
+        wrapper = Grid.Config(form=form, view=view)
         return config.model_copy(update={"wrappers": (wrapper, *config.wrappers)})
 
     return apply
 
 
-OBSERVATIONS = {
+OBSERVATIONS: dict[str, Callable[[EnvConfig], EnvConfig]] = {
     "image": _with_grid(form="planes", view="partial"),
     "symbolic": _with_grid(form="indices", view="partial"),
     "full": _with_grid(form="indices", view="full"),
@@ -172,6 +176,7 @@ SUITE = Suite(
     ignored_warnings=(".*out of date.*",),
     patch=_silence_babyai,
     repair=_repair,
+    observations=OBSERVATIONS,
     keys={
         "MiniGrid-": KeyMap({"left": 0, "right": 1, "up": 2, "p": 3, "d": 4, "space": 5}),
         "BabyAI-": KeyMap({"left": 0, "right": 1, "up": 2, "p": 3, "d": 4, "space": 5}),

@@ -169,3 +169,15 @@ def test_the_probe_measures_a_real_env_and_settled_choices_stay() -> None:
 def test_an_env_of_the_running_script_stays_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "_step_seconds", lambda config, env: 1.0)
     assert make.resolve_vector(EnvConfig(id="__main__.MyEnv", num_envs=8, workers=2), UNUSED) == "sync"
+
+
+def test_any_env_that_renders_can_be_observed_as_pixels() -> None:
+    config = EnvConfig.model_validate({"id": "CartPole-v1", "obs": "pixels", "wrappers": ["grayscale"]})
+    (spec,) = make.make_specs(config).observations.values()
+    assert (spec.kind, spec.shape) == ("image", (64, 64, 1))
+
+
+def test_an_unknown_form_of_observation_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(ConfigError, match=r"'CartPole-v1' has no observation 'pixel'\.") as caught:
+        make.make_env(EnvConfig(id="CartPole-v1", obs="pixel"))
+    assert "'pixels'" in caught.value.fix

@@ -12,7 +12,7 @@ from reverie.core.specs import flatten_observation
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs, make_vector
 from reverie.envs.snapshot import probe_snapshot
-from reverie.envs.suites.minigrid import CELL_CLASSES, OBSERVATIONS, to_planes
+from reverie.envs.suites.minigrid import CELL_CLASSES, to_planes
 from reverie.envs.wrappers.text import UNKNOWN
 
 pytestmark = pytest.mark.needs("minigrid")
@@ -20,8 +20,7 @@ DOOR_KEY = "MiniGrid-DoorKey-5x5-v0"
 
 
 def with_form(form: str, env_id: str = DOOR_KEY) -> EnvConfig:
-    config: EnvConfig = OBSERVATIONS[form](EnvConfig(id=env_id))
-    return config
+    return EnvConfig(id=env_id, obs=form)
 
 
 @pytest.mark.parametrize(
