@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reverie.core.errors import RunError
+
+ATTEMPTS, PAUSE_SECONDS = 5, 0.01
 
 
 @contextmanager
@@ -45,11 +48,33 @@ def share_run(run: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _flock(descriptor: int, kind: int, run: Path) -> None:
+def is_in_use(run: Path) -> bool:
+    """Whether a process trains the run now. Lists ask for it, so the lock is held for an instant only."""
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise _held(run, (run / "lock").read_text().strip()) from error
+        descriptor = os.open(run / "lock", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _flock(descriptor: int, kind: int, run: Path) -> None:
+    """Lock a file. Tries again for a moment: :func:`is_in_use` of another process may hold the lock for an instant."""
+    for attempt in range(ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if attempt == ATTEMPTS - 1:
+                raise _held(run, (run / "lock").read_text().strip()) from error
+            time.sleep(PAUSE_SECONDS)
 
 
 def _held(run: Path, holder: str) -> RunError:

@@ -201,6 +201,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a file so that a crash leaves either the old or the new one."""
     temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)  # a link there, in a stranger's run, would lead the text to another file
     write_bytes(temporary, text.encode())
     os.replace(temporary, path)
 
