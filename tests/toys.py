@@ -15,7 +15,7 @@ from reverie.core.contracts import Traits
 from reverie.core.reads import Read, Rollout, Transitions
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, State, Update
+from reverie.core.types import ACT_METRICS, Array, Batch, Carry, Clock, Mode, Row, State, Update
 
 
 class ToyPlanner:
@@ -46,10 +46,12 @@ class ToyPlanner:
     ) -> tuple[Array, Carry, Row]:
         rows = np.where(now["is_first"], 1, np.asarray(carry["rows"]) + 1)
         action = self.specs.action.zeros(len(rows))
+        extras: Row = {"rows": rows}
         if mode is not Mode.OBSERVE:
             self.plans += len(rows)
             action = rng.integers(self.specs.action.classes[0], size=len(rows))
-        return action, {"rows": rows}, {"rows": rows}
+            extras[ACT_METRICS] = rows.astype([("step", np.float32)])
+        return action, {"rows": rows}, extras
 
     def update(self, batch: Batch, clock: Clock, rng: np.random.Generator) -> Update:
         return Update({"plans": self.plans})

@@ -14,6 +14,7 @@ a flat dict of arrays with leading axis N:
 *extras*            what the algorithm stores with the row
 ``note/*``          extras that updates may replace later by a write-back (latents)
 ``carry/*``         extras kept only for the first row of a rollout: the carry at its start
+``act_metrics``     numbers about acting (the value of a plan): recorded, never stored
 ==================  =====================================================================
 
 A *batch* is the same dict with axes ``(B, T, ...)``.
@@ -45,6 +46,8 @@ ACTION_KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 CARRY = "carry/"
 NOTE = "note/"
 """Begins the names of extras that updates may replace."""
+ACT_METRICS = "act_metrics"
+"""The extra with numbers about acting: a structured array (N,). They are recorded as ``collect/<name>``, not stored."""
 ARRIVING = ("reward", "is_first", "terminated", "truncated")
 
 

@@ -74,6 +74,9 @@ class Plan(NamedTuple):
     proposal: Proposal  # (H, N, W)
     values: Tensor  # (N, E): returns of the last elites, the best first
     weights: Tensor  # (N, E): how much each elite counts; they sum to 1
+    spread: Tensor  # (N): standard deviation of the elites' actions, averaged over steps and action values
+    gain: Tensor  # (N): the elites' mean return, less the median return of the sequences drawn first
+    policy_gain: Tensor | None  # (N): the same for the policy's candidates, in the last iteration
 
 
 class Planner:
@@ -122,13 +125,19 @@ class Planner:
                 candidates = torch.cat([policy_candidates, candidates], 2)
             # A candidate without a number is the worst, not the best as 0 would be among negative returns.
             values = score(candidates, iteration).nan_to_num(nan=torch.finfo(candidates.dtype).min)
+            if iteration == 0:
+                first = values[:, values.shape[1] - drawn.shape[2] :].median(1).values
             elite_values, index = values.topk(min(self.config.elites, values.shape[1]), dim=1)
             elites = candidates[:, torch.arange(len(index), device=index.device)[:, None], index]  # (H, N, E, W)
             weights = self.weigh(elite_values)
             fitted = self.actions.refit(elites, weights, bounds)
             proposal = fitted._replace(mean=torch.lerp(fitted.mean, proposal.mean, self.config.momentum))
         action = self.choose(proposal, elites, weights, noise.choice)
-        return Plan(action, proposal, elite_values, weights)
+        spread = elites.std(2, correction=0).mean((0, 2))
+        policy_gain = None
+        if policy_candidates is not None:
+            policy_gain = values[:, : policy_candidates.shape[2]].mean(1) - first
+        return Plan(action, proposal, elite_values, weights, spread, elite_values.mean(1) - first, policy_gain)
 
     def weigh(self, values: Tensor) -> Tensor:
         """How much each elite counts (N, E), from the elites' returns (N, E)."""

@@ -19,7 +19,7 @@ from reverie.config.phases import Phase, flatten_phases
 from reverie.config.schema import RunConfig
 from reverie.core.contracts import Buffer
 from reverie.core.rng import derive_seed, make_generator
-from reverie.core.types import Mode, Row, observation_keys
+from reverie.core.types import ACT_METRICS, Mode, Row, observation_keys
 from reverie.envs.make import num_workers
 from reverie.log.progress import progress
 from reverie.training.session import Session
@@ -145,9 +145,10 @@ def _act(session: Session, buffer: Buffer, rows: int, measured: Measured, hooks:
     measured.row_seconds = (time.perf_counter() - started) / done
     lengths = session.recorder.pending.get("collect/length")
     measured.episode_length = float(np.mean(lengths)) if lengths else None
-    _, _, measured.extras = session.policy.act(
+    _, _, extras = session.policy.act(
         collector.now, collector.carry, session.counters.clock(), make_generator("preflight"), Mode.COLLECT
     )
+    measured.extras = {key: values for key, values in extras.items() if key != ACT_METRICS}
 
 
 def _largest(session: Session, row: Row) -> float:

@@ -51,6 +51,8 @@ class Collector:
         self.lengths: Array = np.zeros(vector.num_envs, np.int64)
         self._active: Array | None = None
         """Envs that still play. The others have played their quota of ``collect: {episodes}``. None: all."""
+        self._act_metrics: list[Array] = []
+        """What acting reported during the current call. Empty between calls, so there is nothing to save."""
         self.lost_episodes = 0
         """Episodes of the loaded state that could not be restored. They end as truncated, and new ones begin."""
         self.env_seconds = 0.0
@@ -103,6 +105,7 @@ class Collector:
             row = self.act()
             done.append({key: value.copy() for key, value in row.items()})
             self._step(row)
+        self._report_act_metrics()
         return Block(stack_rows(done, axis=1), dict(self.now), version)
 
     def collect_rows(self, buffer: RowSink, rows: int) -> None:
@@ -111,6 +114,7 @@ class Collector:
             row = self.act()
             buffer.add(row)
             self._step(row)
+        self._report_act_metrics()
 
     def collect_episodes(self, buffer: RowSink, episodes: int) -> None:
         """Add whole new episodes, the same number from each env, so that short ones are not over-represented."""
@@ -128,12 +132,15 @@ class Collector:
                 break
             self._active = None if active.all() else active
             self._step(row)
+        self._report_act_metrics()
         self.restart()
 
     def act(self) -> Row:
         """The arriving row with its action and extras, as buffers store it."""
         row = self._interaction.act()
         del row["previous_action"]
+        if self._interaction.act_metrics is not None:
+            self._act_metrics.append(self._interaction.act_metrics)
         return row
 
     def state(self) -> State:
@@ -166,6 +173,13 @@ class Collector:
         ended = is_last(row)
         if np.count_nonzero(ended):
             self._report_episodes(row, ended)
+
+    def _report_act_metrics(self) -> None:
+        """Record the means of what acting reported during one call."""
+        if self._act_metrics:
+            found = np.concatenate(self._act_metrics)
+            self._act_metrics = []
+            self.recorder.add("collect", {name: float(found[name].mean()) for name in found.dtype.names or ()})
 
     def _report_episodes(self, row: Row, ended: Array) -> None:
         envs = np.flatnonzero(ended)

@@ -19,7 +19,7 @@ import numpy as np
 
 from reverie.core.contracts import Controller, Vector
 from reverie.core.specs import Specs
-from reverie.core.types import Array, Carry, Clock, Mode, Row
+from reverie.core.types import ACT_METRICS, Array, Carry, Clock, Mode, Row
 from reverie.policy import Policy
 
 
@@ -95,6 +95,8 @@ class Interaction:
         self.vector, self.player = vector, player
         self.now: Row = {}
         """The rows that arrived last, with ``previous_action``."""
+        self.act_metrics: Array | None = None
+        """Numbers (N,) that the last act reported, by name."""
 
     def restart(self) -> Row:
         """Start new episodes in all envs. Returns the rows that arrive."""
@@ -105,6 +107,7 @@ class Interaction:
     def act(self) -> Row:
         """The rows that arrived last, with their actions and extras."""
         action, extras = self.player.act(self.now)
+        self.act_metrics = extras.pop(ACT_METRICS, None)
         return {**self.now, "action": action, **extras}
 
     def step(self, action: Array, active: Array | None = None) -> Row:

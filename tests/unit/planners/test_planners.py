@@ -45,6 +45,10 @@ def test_one_iteration_of_cem_by_hand() -> None:
     assert found.proposal.mean.item() == pytest.approx(0.35)
     assert found.proposal.std.item() == pytest.approx(0.15)
     assert found.action.item() == pytest.approx(0.35)
+    assert found.spread.item() == pytest.approx(0.15)
+    # Scores -1.96, -0.01, -0.04 and -0.36, whose lower median is -0.36.
+    assert found.gain.item() == pytest.approx(-0.025 + 0.36)
+    assert found.policy_gain is None
 
 
 def test_one_iteration_of_mppi_by_hand() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reverie.core.reads import Rollout
+from reverie.core.rng import make_generator
 from reverie.core.types import Mode
 from tests.checking import CheckingAlgorithm
 from tests.sessions import checking_config, finished
@@ -44,3 +46,20 @@ def test_only_algorithms_that_declare_it_are_asked_to_observe(observes: bool, mo
     with finished(checking_config(RANDOM, OWN)):
         expected = Mode.OBSERVE if observes else Mode.COLLECT
         assert modes == [expected] * 16 + [Mode.COLLECT] * 16
+
+
+@pytest.mark.parametrize("amount", [{"rows": 24}, {"episodes": 3}])
+def test_numbers_about_acting_are_recorded_and_not_stored(amount: dict[str, int]) -> None:
+    """The toy reports the step of the episode where it acts, counted from 1; each collect records one mean."""
+    own = {**OWN, "hooks": [{"collect": amount}]}
+    config = checking_config({**RANDOM, "duration_cycles": 1}, own, algorithm={"kind": "tests.toys.ToyPlanner"})
+    with finished(config) as run:
+        assert "collect/step" not in run.metrics[0]
+        found = run.values("collect/step")
+        assert len(found) == 2
+        buffer = run.session.buffers["main"]
+        stored = buffer.sample(Rollout(), run.session.collector.now, make_generator(0))
+        assert "act_metrics" not in stored
+        if "rows" in amount:
+            second = stored["rows"][:, -9:-1]
+            assert found[1] == pytest.approx(second.mean())
