@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images" / "curves"
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "reverie", "axes.spines.top": False, "axes.spines.right": False}
+SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "reverie", "axes.spines.top": False, "axes.spines.right": False}
 
 
 def read_curve(run: Path) -> tuple[list[int], list[float]]:
@@ -32,7 +32,7 @@ def draw(spec: str, curves: Sequence[tuple[Any, Any]], labels: tuple[str, str], 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(SETTINGS):
         figure, axes = pyplot.subplots(figsize=(6, 2.6), layout="constrained")
         for number, (steps, scores) in enumerate(curves, 1):
             axes.plot(steps, scores, linewidth=1.6, label=f"seed {number}")
