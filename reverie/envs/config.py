@@ -34,8 +34,8 @@ class EnvConfig(Config):
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the env's constructor."""
     obs: str = ""
-    """Form of the observation, of those that the env's suite offers, such as ram for Atari. pixels is the rendered frame
-    of any env. Empty: the env's own observation."""
+    """Form of the observation, of those that the env's suite offers, such as ram for Atari. pixels: the rendered frame,
+    for any env. Empty: the env's own observation."""
     num_envs: int = Field(1, ge=1)
     """Number of copies that run in parallel."""
     vector: VectorKind = "auto"
