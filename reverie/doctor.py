@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from reverie.core.errors import ConfigError
 from reverie.envs.suites import SUITES
+from reverie.machine.installation import install_command
 
 LOWEST_PYTHON = (3, 11)
 LITTLE_DISK = 2 * 10**9
@@ -109,7 +110,7 @@ def _extras() -> Iterator[Finding]:
         if importlib.util.find_spec(module) is not None:
             yield Finding(f"extra {extra}", "ok", f"installed ({purpose})")
         else:
-            yield Finding(f"extra {extra}", "hint", f"not installed ({purpose})", f'pip install "reverie[{extra}]"')
+            yield Finding(f"extra {extra}", "hint", f"not installed ({purpose})", install_command(extra))
 
 
 def _rendering() -> Iterator[Finding]:

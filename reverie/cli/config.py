@@ -58,7 +58,8 @@ def explain(
         str,
         typer.Argument(
             metavar="[KEY]",
-            help="A key or its last word, a pattern (algorithm.*), ENV:VARIANT or my_module.MyClass. Default: all.",
+            help="A key or its last word, a pattern (algorithm.*), a kind (ppo, mlp), ENV:VARIANT "
+            "or my_module.MyClass. Default: all.",
         ),
     ] = "**",
     as_json: Json = False,
@@ -86,6 +87,8 @@ def explain(
     screen = Console(highlight=False)
     for entry in entries:
         screen.print(_explanation(entry))
+    if len(entries) == 1 and (kinds := _kinds_in(entries[0]["type"])):
+        screen.print(f"The settings of one kind: reverie config explain {kinds[0]}", style="dim")
 
 
 @app.command()
@@ -134,6 +137,12 @@ def _explanation(entry: dict[str, Any]) -> Group:
     facts = f"{entry['type']}; {default}{value}"
     title = Text.assemble((entry["key"], "bold"), (kinds, "dim"))
     return Group(title, *(Padding(text, (0, 0, 0, 2)) for text in (Text(entry["meaning"]), Text(facts, style="dim"))))
+
+
+def _kinds_in(type_text: str) -> list[str]:
+    """The kinds that the type of a component's key lists."""
+    group, separator, kinds = type_text.partition(", kinds: ")
+    return kinds.split(", ") if separator and " " not in group else []
 
 
 def _is_run(name: str, runs_dir: Path) -> bool:

@@ -52,12 +52,14 @@ class Difference:
 
 
 def explain(pattern: str = "**") -> list[Explanation]:
-    """The keys that match a key, a bare name or a pattern, or those of a class named by its dotted path."""
+    """The keys that match a key, a bare name or a pattern, or those of a kind (ppo) or a dotted class."""
     known = all_keys()
     pattern = re.sub(r"\.hooks\.(?=.+\.)(\d+\.|\*\.)?", ".", pattern)  # phases.0.hooks.1.update.updates
     wanted = pattern if "." in pattern or "*" in pattern else f"**.{pattern}"
     exact = [entry for entry in known if entry.key == pattern]
     found = exact or [entry for entry in known if _stands_for(wanted, entry.key)]
+    if not found and (of_kind := [entry for entry in known if pattern in entry.kinds]):
+        return of_kind
     if not found and _names_class(pattern):
         return explain_class(pattern)
     if not found:

@@ -21,6 +21,7 @@ from reverie.core.errors import ConfigError, RunError
 from reverie.core.specs import ActionSpec, Specs, read_specs
 from reverie.core.types import ARRIVING, Array, Row
 from reverie.envs.episode import make_action_map
+from reverie.machine.installation import install_command
 from reverie.store import documents
 
 OWN = "reverie"
@@ -102,7 +103,7 @@ def _import_minari() -> Any:
         import minari.dataset.minari_storage
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"Minari datasets need the package {error.name}.", "Install the extra: pip install 'reverie[minari]'"
+            f"Minari datasets need the package {error.name}.", f"Install the extra: {install_command('minari')}"
         ) from error
     return minari
 

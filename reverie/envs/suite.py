@@ -17,6 +17,7 @@ import gymnasium as gym
 
 from reverie.core.types import Array, Row, State
 from reverie.envs.config import EnvConfig
+from reverie.machine.installation import install_command
 
 Env = gym.Env[Any, Any]
 NO_KEY = "none"
@@ -143,7 +144,7 @@ class Suite:
         """Command that installs the packages of the suite."""
         if self.extra:
             bare = "".join(f" && pip install --no-deps {package}" for package in self.without_dependencies)
-            return f'pip install "reverie[{self.extra}]"{bare}'
+            return install_command(self.extra) + bare
         return f"pip install {' '.join(self.packages.values())}" if self.packages else ""
 
     def defines(self, module: str) -> bool:

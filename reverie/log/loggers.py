@@ -16,6 +16,7 @@ from reverie.core.config import ComponentConfig
 from reverie.core.errors import ConfigError, ReverieError
 from reverie.log.guarded_sink import GuardedSink, describe
 from reverie.log.recorder import Sink
+from reverie.machine.installation import install_command
 
 EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb"}
 
@@ -72,6 +73,6 @@ def _make_logger(config: ComponentConfig, run: RunInfo) -> Sink:
         sink: Sink = registry.load("logger", config.kind)(config, run)
     except ModuleNotFoundError as error:
         extra = EXTRAS.get(config.kind)
-        fix = f'pip install "reverie[{extra}]"' if extra else f"pip install {error.name}"
+        fix = install_command(extra) if extra else f"pip install {error.name}"
         raise ConfigError(f"log.{config.kind} needs the package {error.name}, which is not installed.", fix) from error
     return sink

@@ -21,6 +21,7 @@ from PIL import Image
 from reverie.core.types import Array
 from reverie.log.media import FrameSink
 from reverie.log.video_frames import VideoError
+from reverie.machine.installation import install_command
 
 ENDINGS = (".mp4", ".gif")
 FEWEST_CENTISECONDS = 2
@@ -158,6 +159,6 @@ def _find_ffmpeg() -> str:
 
         path: str = imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError) as error:
-        fix = 'pip install "reverie[video]", or write a GIF, which needs no extra.'
+        fix = f"{install_command('video')}, or write a GIF, which needs no extra."
         raise VideoError("mp4 files need ffmpeg, which is not installed.", fix) from error
     return path

@@ -9,6 +9,7 @@ from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs
+from reverie.machine.installation import install_command
 
 pytestmark = pytest.mark.needs("metaworld")
 REACH = EnvConfig(id="metaworld/reach-v3")
@@ -70,7 +71,7 @@ def test_an_unknown_task_is_answered_with_a_near_one() -> None:
 def test_it_is_installed_without_the_mujoco_that_it_asks_for() -> None:
     from reverie.envs.suites.metaworld import SUITE
 
-    assert SUITE.install_hint == 'pip install "reverie[metaworld]" && pip install --no-deps metaworld==3.1.1'
+    assert SUITE.install_hint == f"{install_command('metaworld')} && pip install --no-deps metaworld==3.1.1"
 
 
 @pytest.mark.needs("gl")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from reverie import doctor
 from reverie.cli.main import app
 from reverie.doctor import EXTRAS, Finding, examine, required_packages
+from reverie.machine.installation import install_command
 from tests.conftest import EXTRAS as EXTRAS_OF_TESTS
 from tests.unit.test_project import settings
 
@@ -59,7 +60,7 @@ def test_a_package_that_cannot_be_loaded_is_broken(monkeypatch: pytest.MonkeyPat
 def test_a_missing_extra_is_a_hint_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(doctor.EXTRAS, "atari", ("no_such_module", "Atari games"))
     finding = found("extra atari")
-    assert (finding.state, finding.fix) == ("hint", 'pip install "reverie[atari]"')
+    assert (finding.state, finding.fix) == ("hint", install_command("atari"))
 
 
 def test_runs_need_a_place_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,3 +139,10 @@ def test_own_class_is_explained_by_its_dotted_path() -> None:
 def test_class_that_cannot_be_explained_gives_the_reason(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         explain(name)
+
+
+def test_a_kind_is_explained_by_its_settings() -> None:
+    keys = {entry.key for entry in explain("ppo")}
+    assert {"algorithm.gae_lambda", "algorithm.clip"} <= keys
+    assert "algorithm.double" not in keys
+    assert {"algorithm.network.units"} <= {entry.key for entry in explain("mlp")}

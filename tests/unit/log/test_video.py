@@ -17,6 +17,7 @@ from reverie.core.types import Array
 from reverie.log import video
 from reverie.log.video import open_video
 from reverie.log.video_frames import VideoError
+from reverie.machine.installation import install_command
 from tests.videos import read_mp4
 
 
@@ -96,7 +97,7 @@ def test_a_missing_encoder_says_what_to_install(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(__import__("sys").modules, "imageio_ffmpeg", None)
     with pytest.raises(VideoError) as caught:
         write(tmp_path / "a.mp4", frames(1))
-    assert 'pip install "reverie[video]"' in caught.value.fix
+    assert install_command("video") in caught.value.fix
     assert list(tmp_path.iterdir()) == []
 
 
