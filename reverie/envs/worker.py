@@ -17,6 +17,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -192,6 +193,8 @@ def register_described(brief: dict[str, Any]) -> EnvConfig:
 def _register(described: dict[str, Any]) -> None:
     """Register a described env with Gymnasium, unless it is registered already."""
     env_id = described["id"]
+    with suppress(ConfigError):  # otherwise the env's package, imported later, would register the id again
+        find_spec(env_id)
     if env_id in gym.registry and json.loads(json.dumps(_registration(env_id))) == described:
         return
     gym.registry.pop(env_id, None)  # here the id belongs to another env than in the parent

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reverie.config.compose import compose
 from reverie.core.errors import ConfigError
 from reverie.core.specs import flatten_observation
 from reverie.envs.config import EnvConfig
@@ -126,3 +127,17 @@ def test_envs_without_their_pictures_are_explained() -> None:
 def test_snapshots_are_exact() -> None:
     verdict = probe_snapshot(with_form("symbolic", "MiniGrid-Dynamic-Obstacles-5x5-v0"))
     assert (verdict.kind, verdict.method) == ("exact", "replay")
+
+
+def test_worker_processes_register_each_env_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """MiniGrid registers all its ids when it is imported, which Gymnasium reports for ids that are known already."""
+    vector = make_vector(EnvConfig(id=DOOR_KEY, vector="process", workers=1), seed=1, num_envs=1)
+    vector.reset()
+    vector.close()
+    assert "Overriding" not in capfd.readouterr().err
+
+
+def test_dreamers_preset_for_grid_worlds_reads_images() -> None:
+    config = compose(f"{DOOR_KEY}:dreamer", ["minigrid"]).tree["env"]
+    specs = make_specs(EnvConfig(id=DOOR_KEY, obs=config["obs"], wrappers=config.get("wrappers", ())))
+    assert specs.observations["obs"].shape == (64, 64, 3)
