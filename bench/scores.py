@@ -149,6 +149,8 @@ TASKS = {
     "Blackjack-v1:qlearning": Task(-0.15),
     "FrozenLake8x8-v1:qlearning": Task(0.80, "no policy has more than 0.913"),
     "Taxi-v4:qlearning": Task(7.5),
+    "MiniGrid-Empty-8x8-v0:ppo": Task(0.9),
+    "MiniGrid-DoorKey-5x5-v0:ppo": Task(0.9),
     # Episodes are only there to read the regret off: the table of values outlasts them.
     "Bandit/Bernoulli-v0:ucb": Task(0.95, "R2", seeds=5, words=("env.max_episode_steps=10",), measure=regret_fit),
 }

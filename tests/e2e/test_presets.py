@@ -8,19 +8,17 @@ import pytest
 
 from reverie.api import make_config
 from reverie.build import build
-from reverie.envs.make import find_spec
+from reverie.envs.suites import find_suite
 from tests.unit.config.test_presets import SPECS
 
 pytestmark = pytest.mark.no_cover  # other tests cover the same lines; tracing doubles the time
 
-EXTRAS = {"box2d": ".box2d", "mujoco": ".mujoco", "crafter": "envs.crafter", "dmc": "envs.dm_control"}
-
 
 def needs(spec: str) -> Any:
     """The spec, marked with the extra that its env needs."""
-    entry_point = str(find_spec(spec.rpartition(":")[0]).entry_point)
-    extras = [extra for extra, word in EXTRAS.items() if word in entry_point]
-    return pytest.param(spec, marks=[pytest.mark.needs(extra) for extra in extras])
+    suite = find_suite(spec.rpartition(":")[0])
+    assert suite is not None
+    return pytest.param(spec, marks=[pytest.mark.needs(suite.extra)] if suite.extra else [])
 
 
 @pytest.mark.parametrize("spec", [needs(spec) for spec in SPECS])

@@ -169,6 +169,7 @@ SUITE = Suite(
     name="minigrid",
     title="MiniGrid and BabyAI",
     prefixes=("MiniGrid-", "BabyAI-"),
+    example="MiniGrid-LavaGapS5-v0",
     modules=("minigrid",),
     register=_register,
     extra="minigrid",
