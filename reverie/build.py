@@ -25,6 +25,7 @@ from reverie.core.types import State
 from reverie.data.normaliser import Normaliser
 from reverie.envs.action_repeat import action_repeat
 from reverie.envs.config import EnvConfig
+from reverie.envs.goals import make_goals
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
 from reverie.policy import Policy, make_algorithm
@@ -135,6 +136,8 @@ def build_policy(config: RunConfig, specs: Specs, algorithm: State, normaliser: 
 def _make_buffers(config: RunConfig, specs: Specs, run: Path | None) -> dict[str, Buffer]:
     def make(buffer: ComponentConfig) -> Buffer:
         made = registry.load("buffer", buffer.kind)
+        if getattr(buffer, "hindsight", None) is not None:
+            made = partial(made, goals=make_goals(config.env))
         if getattr(buffer, "storage", "memory") != "disk":
             return cast(Buffer, made(buffer, specs, config.env.num_envs))
         folder = run or Path(tempfile.mkdtemp(prefix="reverie-rows-"))

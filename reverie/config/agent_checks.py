@@ -18,6 +18,7 @@ from reverie.core.reads import Read
 from reverie.core.rng import Streams
 from reverie.core.specs import Specs
 from reverie.core.traits import algorithm_traits, buffer_traits, check_actions
+from reverie.data.hindsight import check_hindsight
 from reverie.policy import make_algorithm
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def _check_serves(config: RunConfig, buffer: str, hook: str, read: Read) -> None
     kind = config.buffers[buffer].kind
     is_on_policy = algorithm_traits(config.algorithm.kind).on_policy
     if _serves(kind, read, is_on_policy):
+        if getattr(config.buffers[buffer], "hindsight", None) is not None:
+            check_hindsight(buffer, read)
         return
     able = " or ".join(other for other in registry.kinds("buffer") if _serves(other, read, is_on_policy))
     fix = f"Set buffers.{buffer}.kind={able}" if able else "Choose another algorithm"

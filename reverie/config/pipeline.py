@@ -31,6 +31,7 @@ from reverie.core.errors import ConfigError, RunError
 from reverie.core.specs import Specs
 from reverie.data.source import check_fits, check_holdout, open_source
 from reverie.envs.config import EnvConfig
+from reverie.envs.goals import make_goals
 from reverie.envs.probe import EnvFacts, probe_env
 from reverie.machine.memory import is_debugged
 
@@ -132,6 +133,7 @@ def check(prepared: Prepared, stored: Iterable[str] = ()) -> None:
     check_device(config.backend.device)
     _check_episodes_end(prepared)
     _check_sources(prepared, set(stored))
+    _check_goals(prepared.config)
     _check_phases(prepared)
 
 
@@ -172,6 +174,12 @@ def _check_sources(prepared: Prepared, stored: set[str]) -> None:
         check_fits(data, prepared.specs, source)
         if holdout:
             check_holdout(data, holdout, f"buffers.{name}.holdout")
+
+
+def _check_goals(config: RunConfig) -> None:
+    """Hindsight needs an env with goals whose rewards can be computed anew."""
+    if any(getattr(buffer, "hindsight", None) is not None for buffer in config.buffers.values()):
+        make_goals(config.env)
 
 
 def _check_phases(prepared: Prepared) -> None:

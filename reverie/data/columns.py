@@ -20,7 +20,7 @@ from reverie.core.errors import RunError, TrainingError
 from reverie.core.types import Array, Row, Sealed, State
 from reverie.core.wording import count
 from reverie.data.derived_columns import EpisodeFlags, EpisodeSteps
-from reverie.data.episode_index import EpisodeIndex
+from reverie.data.episode_index import EpisodeBounds, EpisodeIndex
 from reverie.data.file_columns import WIDE_BYTES, ChunkStore, FileColumns
 
 
@@ -40,6 +40,7 @@ class ObservedColumns:
         self.flags = EpisodeFlags(self)
         self.episode_steps = EpisodeSteps(self)
         self.episodes = EpisodeIndex(self)
+        self.bounds = EpisodeBounds(self)
         self._store = store
         self._examples: Row = {}
         """Empty arrays (0, ...) with the order, shapes and dtypes of the columns."""
@@ -154,6 +155,7 @@ class ObservedColumns:
         self.flags.clear()
         self.episode_steps.clear()
         self.episodes.clear()
+        self.bounds.clear()
         self.oldest = self.end = -(-self.end // self.chunk_steps) * self.chunk_steps
 
     def state(self) -> State:

@@ -1,4 +1,4 @@
-"""An index of the complete episodes among the stored rows."""
+"""An index of the complete episodes among the stored rows, and the first and last stored row of any episode."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from reverie.core.types import Array
 from reverie.data.derived_columns import FIRST, LAST, VALID, DerivedColumns
 
 _UNKNOWN = -1
+_ENV_SHIFT = 40
+"""Bits of a vector step in the sort key of a row."""
 
 
 class EpisodeIndex(DerivedColumns):
@@ -61,3 +63,47 @@ class EpisodeIndex(DerivedColumns):
         is_start_there = np.take_along_axis(is_start, np.maximum(boundary - begin, 0), axis=0)
         starts: Array = np.where(boundary == _UNKNOWN, before, np.where(is_start_there, boundary, _UNKNOWN))
         return starts
+
+
+class EpisodeBounds(DerivedColumns):
+    """First and last stored row of the episode of any row, also of an episode that still runs.
+
+    A sorted list of the rows that continue no episode takes little memory, and one binary search answers for a batch.
+    """
+
+    _starts: Array
+    """Rows that do not continue the previous row's episode, as sort keys: the env, then the vector step."""
+
+    def find(self, ids: Array) -> tuple[Array, Array]:
+        """Ids of the first and last stored row of the episodes of these stored rows."""
+        rows = self._rows
+        if self._end != rows.end:
+            self._catch_up()
+        steps, envs = np.divmod(ids, rows.num_envs)
+        next_one = np.searchsorted(self._starts, _sort_keys(envs, steps), side="right")
+        padded = np.concatenate([[-1], self._starts, [-1]])
+        is_own_start = padded[next_one] >> _ENV_SHIFT == envs
+        has_next = padded[next_one + 1] >> _ENV_SHIFT == envs
+        first = np.where(is_own_start, padded[next_one] - _sort_keys(envs, 0), rows.oldest)
+        last = np.where(has_next, padded[next_one + 1] - _sort_keys(envs, 0), rows.end) - 1
+        return np.maximum(first, rows.oldest) * rows.num_envs + envs, last * rows.num_envs + envs
+
+    def clear(self) -> None:
+        super().clear()
+        self._starts = np.empty(0, np.int64)
+
+    def _allocate(self, capacity_rows: int) -> None:
+        pass
+
+    def _compute(self, slots: slice, previous: slice, is_known: bool) -> None:
+        rows = self._rows
+        indices = np.arange(*slots.indices(rows.capacity_rows))
+        broken = indices[~rows.flags.take_is_successor(indices)]
+        if len(broken):
+            steps, envs = np.divmod(rows.ids_at(broken), rows.num_envs)
+            is_stored = self._starts % (1 << _ENV_SHIFT) >= rows.oldest
+            self._starts = np.sort(np.concatenate([self._starts[is_stored], _sort_keys(envs, steps)]))
+
+
+def _sort_keys(envs: Array, steps: Array | int) -> Array:
+    return np.asarray((envs << _ENV_SHIFT) + steps)

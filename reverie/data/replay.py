@@ -28,6 +28,7 @@ from reverie.data.columns import ObservedColumns
 from reverie.data.episodes import episodes_to_rows
 from reverie.data.file_columns import ChunkStore
 from reverie.data.frame_stacks import gather_stacks, single_frames, slide_stacks, take_newest_frame
+from reverie.data.hindsight import Hindsight, check_hindsight
 from reverie.data.replay_config import ReplayConfig, forecast_replay
 from reverie.data.rows import POLICY_VERSION, UNKNOWN_VERSION, with_version
 from reverie.data.sample_spans import Span, find_extent, has_legal, legal_blocks
@@ -35,6 +36,7 @@ from reverie.data.sampler import Draw, Sampler, UniformSampler
 
 if TYPE_CHECKING:
     from reverie.core.specs import Specs
+    from reverie.envs.goals import Goals
 
 
 @dataclasses.dataclass
@@ -63,8 +65,15 @@ class ReplayBuffer:
     Config = ReplayConfig
     forecast = staticmethod(forecast_replay)
 
-    def __init__(self, config: ReplayConfig, specs: Specs, num_envs: int, store: ChunkStore | None = None) -> None:
-        """``store`` receives the chunks if the config's storage is disk."""
+    def __init__(
+        self,
+        config: ReplayConfig,
+        specs: Specs,
+        num_envs: int,
+        store: ChunkStore | None = None,
+        goals: Goals | None = None,
+    ) -> None:
+        """``store`` receives the chunks if the config's storage is disk. ``goals`` are needed for hindsight."""
         self.config = config
         self.specs = specs
         self.num_envs = num_envs
@@ -75,13 +84,17 @@ class ReplayBuffer:
         self.rows = ObservedColumns(num_envs, *config.chunks(num_envs), store if config.storage == "disk" else None)
         self.annotations = AnnotationColumns(self.rows, config.annotation_dtype)
         self.sampler: Sampler = registry.load("sampler", config.sampler.kind)(config.sampler, self.rows)
+        self.hindsight: Hindsight | None = None
+        if config.hindsight is not None:
+            assert goals is not None, "hindsight needs the goals of the env"
+            self.hindsight = Hindsight(config.hindsight, goals, self.rows)
         self.usage = Usage()
         self._spans: dict[Read, Span] = {}
         self.holdout: ReplayBuffer | None = None
         """A second buffer with the held-out episodes."""
         if config.holdout:
             changes = {"holdout": 0.0, "source": None, "sampler": UniformSampler.Config(), "min_rows": 1}
-            self.holdout = ReplayBuffer(config.model_copy(update=changes), specs, num_envs, store)
+            self.holdout = ReplayBuffer(config.model_copy(update=changes), specs, num_envs, store, goals)
         self._is_filled = False
 
     def __len__(self) -> int:
@@ -157,13 +170,18 @@ class ReplayBuffer:
         """
         if len(self) < self.config.min_rows:
             raise self._too_few_rows()
+        if self.hindsight is not None:
+            check_hindsight("", read)
         if not isinstance(read, (Transitions, Window)):
             return self._sample_episodes(read, rng)
         span = self._span(read)
         drawn = self.sampler.draw(read.batch_size, span, rng)
         self.usage.served += read.rows
         self.usage.drawn, self.usage.newest = drawn.anchors, self.rows.newest
-        return self._read(drawn, span)
+        batch = self._read(drawn, span)
+        if self.hindsight is not None:
+            self.hindsight.relabel(batch, rng)
+        return batch
 
     def write_back(self, values: WriteBack) -> None:
         """Set annotations of rows. A column ``priority`` goes to the sampler if it uses priorities."""

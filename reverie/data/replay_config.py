@@ -14,6 +14,7 @@ from reverie.data.annotations import AnnotationColumns
 from reverie.data.derived_columns import EpisodeFlags, EpisodeSteps
 from reverie.data.file_columns import WIDE_BYTES
 from reverie.data.frame_stacks import single_frames
+from reverie.data.hindsight import HindsightConfig
 from reverie.data.memory_forecast import ExpectedRows, Forecast
 from reverie.data.rows import POLICY_VERSION, row_bytes
 from reverie.data.sampler import UniformSampler
@@ -47,6 +48,9 @@ class ReplayConfig(ComponentConfig):
     """Number of frames in each stacked observation; each frame is then stored once. Empty: that of the frame_stack
     wrapper, if no later wrapper changes observations; decided when a run is created."""
 
+    hindsight: HindsightConfig | None = None
+    """Replaces the goals of sampled transitions by goals that were reached, in envs with goals: strategy and ratio.
+    Empty: goals stay."""
     policy_version: bool = False
     """Also store policy_version with each row: the number of updates of the weights that chose its action. -1 for rows
     of a source."""
@@ -61,6 +65,12 @@ class ReplayConfig(ComponentConfig):
             raise ValueError(
                 f"min_rows ({self.min_rows:,}) must not be above capacity ({self.capacity:,}): nothing could be sampled"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_hindsight(self) -> ReplayConfig:
+        if self.hindsight is not None and self.frames > 1:
+            raise ValueError("hindsight needs whole observations: set stacked_frames to 1, or remove the stacks")
         return self
 
     @property

@@ -52,6 +52,11 @@ CASES = {
         "algorithm.network.units=8", "algorithm.sequence={length: 9, burn_in: 2}",
         "buffers.main.sampler.kind=prioritised",
     ),
+    "dqn with hindsight": (
+        "tests.toy_goals.BitFlipping:dqn", "phases.prefill.duration_steps=50", "phases.prefill.collect.rows=50",
+        "algorithm.batch_size=8", "buffers.main.min_rows=20", "phases.learn.collect.rows=16", "algorithm.n_step=2",
+        "algorithm.network.units=[8]", "buffers.main.hindsight.ratio=0.8", "env.num_envs=2",
+    ),
     "sac with a transformer": (
         "Pendulum-v1:sac", "phases.prefill.duration_steps=100", "algorithm.batch_size=4", "algorithm.units=[8]",
         "algorithm.network={kind: transformer, units: 8, heads: 2, context: 4}", "algorithm.norm=layer",
@@ -74,7 +79,7 @@ CASES = {
     ),
 }  # fmt: skip
 
-UNSAVED = ("/_spans/", "/rows/_columns/", "/rows/flags/", "/rows/episode_steps/", "/sampler/_trees/")
+UNSAVED = ("/_spans/", "/rows/_columns/", "/rows/flags/", "/rows/episode_steps/", "/rows/bounds/", "/sampler/_trees/")
 """Paths in a replay buffer that are compared by row instead: its arrays have empty slots, and the rest is derived."""
 
 

@@ -27,6 +27,22 @@ def test_dqn_balances_cartpole(tmp_path: Path) -> None:
     assert best_score(run) >= 100  # pushing at random lasts for 22 steps
 
 
+def best_flipping_return(tmp_path: Path, *words: str) -> float:
+    """Of eight bits, which a random agent hardly ever flips into the right pattern: the return is then -8."""
+    words += ("phases.prefill.duration_steps=500", "phases.prefill.collect.rows=100", "buffers.main.min_rows=100")
+    words += ("phases.learn.evaluate={episodes: 20, every_steps: 1000}", "phases.learn.duration_steps=2100")
+    words += ("phases.learn.collect.rows=8", "phases.learn.update.updates=4", "algorithm.network.units=[128]")
+    words += ("algorithm.learning_rate=3e-3", "algorithm.target_rate=0.05", "algorithm.gamma=0.95")
+    words += ("algorithm.epsilon={start: 1.0, end: 0.1, from: 0, to: 1500}", "algorithm.batch_size=64")
+    spec = "tests.toy_goals.BitFlipping:dqn"
+    return best_score(reverie.train(spec, "evaluate.final_episodes=0", "env.vector=sync", *words, runs_dir=tmp_path))
+
+
+def test_dqn_learns_to_flip_bits_with_hindsight_and_not_without(tmp_path: Path) -> None:
+    assert best_flipping_return(tmp_path / "plain") < -7
+    assert best_flipping_return(tmp_path / "hindsight", "buffers.main.hindsight.ratio=0.8") > -5
+
+
 def test_reinforce_balances_cartpole(tmp_path: Path) -> None:
     words = ("env.spec.solved_at=195", "phases.learn.evaluate.every_steps=5000", "phases.learn.duration_steps=60000")
     run = reverie.train("CartPole-v1:reinforce", *QUICK, *words, seed=1, runs_dir=tmp_path)
