@@ -12,17 +12,19 @@ FOLDER = Path(__file__).parent.parent / "docs" / "images" / "curves"
 SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "reverie", "axes.spines.top": False, "axes.spines.right": False}
 
 
-def read_curve(run: Path) -> tuple[list[int], list[float]]:
-    """Env steps and mean returns of a run's evaluations."""
+def read_curve(run: Path, key: str = "return_mean") -> tuple[list[int], list[float]]:
+    """Env steps and mean returns, or another metric, of a run's evaluations."""
     lines = (json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines())
-    points = [(line["env_steps"], line["evaluate/return_mean"]) for line in lines if "evaluate/return_mean" in line]
+    name = f"evaluate/{key}"
+    points = [(line["env_steps"], line[name]) for line in lines if name in line]
     return [steps for steps, _ in points], [score for _, score in points]
 
 
-def draw_curves(spec: str, runs: Sequence[Path], goal: float) -> Path | None:
+def draw_curves(spec: str, runs: Sequence[Path], goal: float, key: str = "return_mean") -> Path | None:
     """Evaluation curves with a dashed line at the goal. None if the runs were never evaluated."""
-    curves = [read_curve(run) for run in runs]
-    return draw(spec, curves, ("env steps", "return"), goal) if any(steps for steps, _ in curves) else None
+    curves = [read_curve(run, key) for run in runs]
+    label = "return" if key == "return_mean" else key.removeprefix("log/")
+    return draw(spec, curves, ("env steps", label), goal) if any(steps for steps, _ in curves) else None
 
 
 def draw(spec: str, curves: Sequence[tuple[Any, Any]], labels: tuple[str, str], goal: float | None = None) -> Path:

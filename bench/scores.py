@@ -42,7 +42,8 @@ on. One thread per run on a shared machine, so minutes are rough. The commit is 
 `make bench ARGS=scores`; name specs to renew single rows (`ARGS="scores Taxi-v4:qlearning"`). The algorithms' pages
 have the curves of all seeds. An env step is one action of the agent; frames are env steps times the action repeat.
 
-Bandits have another score: R2 of a straight line through the regret over the logarithm of the pulls.
+Bandits have another score: R2 of a straight line through the regret over the logarithm of the pulls. Where success
+is to be reached, the score is the fraction of episodes that ended at the goal.
 
 | spec | seeds | env steps | frames | score per seed | mean | to reach | wall minutes per run | commit |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -88,10 +89,15 @@ def mean_return(run: dict[str, str], seed: int) -> float:
     return evaluate(RUNS / run["run"], seed)
 
 
-def evaluate(run: Path, seed: int) -> float:
+def evaluate(run: Path, seed: int, key: str = "return_mean") -> float:
     """The same for a run in any folder."""
     words = ("eval", run.name, "--episodes", str(EPISODES), "--seed", str(1000 + seed))
-    return float(reverie(*words, runs=run.parent)["return_mean"])
+    return float(reverie(*words, runs=run.parent)[key])
+
+
+def success(run: dict[str, str], seed: int) -> float:
+    """Fraction of the same episodes that ended at the goal."""
+    return evaluate(RUNS / run["run"], seed, "log/success")
 
 
 def regret_fit(run: dict[str, str], seed: int) -> float:
@@ -143,6 +149,7 @@ TASKS = {
     "Pendulum-v1:sac": Task(-170),
     "LunarLanderContinuous-v3:sac": Task(200),
     "MountainCarContinuous-v0:sac": Task(90),
+    "FetchReach-v4:sac": Task(0.9, "success", measure=success),
     "CartPole-v1:reinforce": Task(450),
     "FrozenLake-v1:qlearning": Task(0.70, "no policy has more than 0.744"),
     "CliffWalking-v1:qlearning": Task(-13, "no policy has more"),
@@ -263,5 +270,7 @@ def show(spec: str, runs: Sequence[Path]) -> None:
     """The picture for the docs."""
     if TASKS[spec].measure is regret_fit:
         draw(spec, [read_regret(run) for run in runs], ("pulls", "regret"))
+    elif TASKS[spec].measure is success:
+        draw_curves(spec, runs, TASKS[spec].goal, "log/success")
     else:
         draw_curves(spec, runs, TASKS[spec].goal)

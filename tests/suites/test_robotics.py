@@ -10,6 +10,7 @@ import pytest
 from reverie.core.rng import make_generator
 from reverie.core.types import Row
 from reverie.envs.config import EnvConfig
+from reverie.envs.goals import make_goals
 from reverie.envs.make import make_env, make_specs, make_vector
 
 pytestmark = pytest.mark.needs("robotics")
@@ -43,6 +44,19 @@ def test_success_is_logged_and_means_that_the_goal_is_reached() -> None:
         np.testing.assert_array_equal(row["reward"], np.where(distance < 0.05, 0, -1))
     assert rows[50]["truncated"].all()
     assert not rows[50]["terminated"].any()
+
+
+@pytest.mark.parametrize("env_id", [*GOAL_ENVS, "FetchPickAndPlace-v4", "FetchReachDense-v4"])
+def test_rewards_of_other_goals_can_be_computed(env_id: str) -> None:
+    goals = make_goals(EnvConfig(id=env_id))
+    shape = make_specs(EnvConfig(id=env_id)).observations["obs/achieved_goal"].shape
+    here, there = np.zeros((3, *shape), np.float32), np.zeros((3, *shape), np.float32)
+    there[1:] = 10
+    rewards = goals.rewards(here, there)
+    assert rewards.shape == (3,)
+    assert rewards[0] > rewards[1] == rewards[2]
+    assert goals.terminated is not None
+    assert goals.terminated(here, there).shape == (3,)
 
 
 def test_the_kitchen_succeeds_when_no_task_remains() -> None:

@@ -46,6 +46,7 @@ def _repair(env: Env) -> Env:
 SUITE = Suite(
     name="robotics",
     title="Gymnasium-Robotics",
+    example="FetchPush-v4",
     prefixes=("Fetch", "HandReach", "HandManipulate", "AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen"),
     modules=("gymnasium_robotics",),
     register=_register,
