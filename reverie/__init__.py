@@ -13,14 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reverie.agent import Agent
-    from reverie.api import Run, evaluate, find, foresee, load, make_config, record, report, resume, train, verify
+    from reverie.api import (
+        Run,
+        evaluate,
+        export,
+        find,
+        foresee,
+        load,
+        make_config,
+        record,
+        report,
+        resume,
+        train,
+        verify,
+    )
     from reverie.core.errors import ReverieError
     from reverie.core.registry import register
 
 _EXPORTS = {
     "reverie.agent": ("Agent",),
     "reverie.api": (
-        "Run", "evaluate", "find", "foresee", "load", "make_config", "record", "report", "resume", "train", "verify",
+        "Run", "evaluate", "export", "find", "foresee", "load", "make_config", "record", "report", "resume", "train",
+        "verify",
     ),
     "reverie.core.errors": ("ReverieError",),
     "reverie.core.registry": ("register",),
@@ -28,8 +42,8 @@ _EXPORTS = {
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
-    "Agent", "ReverieError", "Run", "evaluate", "find", "foresee", "load", "make_config", "record", "register",
-    "report", "resume", "train", "verify",
+    "Agent", "ReverieError", "Run", "evaluate", "export", "find", "foresee", "load", "make_config", "record",
+    "register", "report", "resume", "train", "verify",
 ]  # fmt: skip
 
 

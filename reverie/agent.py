@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,19 @@ class Agent:
         self._to_env_action = to_env_action
         self._rng = make_generator(0, "agent")
         self._state: AgentState | None = None
+
+    @classmethod
+    def load(cls, run: Path, which: str = "best") -> Agent:
+        """The ``best`` or ``final`` policy of a run folder."""
+        from reverie.envs.config import EnvConfig
+        from reverie.envs.episode import make_action_map
+        from reverie.envs.make import make_env
+        from reverie.runs.policies import load_policy
+
+        policy, about = load_policy(run, which)
+        env = make_env(EnvConfig.model_validate(about["env"]))
+        env.close()
+        return cls(policy, about, env.observation_space, make_action_map(policy.specs.action, env.action_space))
 
     def make_env(self, render_mode: str | None = None) -> Any:
         """The Gymnasium env that the agent was trained in, with the run's wrappers."""

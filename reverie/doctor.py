@@ -30,6 +30,8 @@ LITTLE_SHARED = 64 * 10**6
 EXTRAS = {
     **{suite.extra: (next(iter(suite.packages)), suite.title) for suite in SUITES if suite.extra},
     "minari": ("minari", "datasets of Minari"),
+    "onnx": ("onnxruntime", "reverie export --format onnx"),
+    "pandas": ("pyarrow", "reverie export --format parquet"),
     "tensorboard": ("tensorboard", "log.tensorboard=true"),
     "video": ("imageio_ffmpeg", "videos as mp4"),
     "wandb": ("wandb", "log.wandb"),

@@ -41,6 +41,8 @@ EXTRAS = {
     "minari": "minari",
     "minigrid": "minigrid",
     "mujoco": "mujoco",
+    "onnx": "onnxruntime",
+    "pandas": "pyarrow",
     "robotics": "gymnasium_robotics",
     "tensorboard": "tensorboard",
     "video": "imageio_ffmpeg",

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from reverie.agents.action_network import MostLikelyAction
 from reverie.agents.inspection import describe_policy
 from reverie.agents.numpy_actor_critic import NumpyActorCritic, has_numpy_engine
 from reverie.backend import load_module_state, module_state
@@ -153,6 +154,10 @@ class ActorCriticAgent:
         shape = rows["is_first"].shape
         described = {key: array.reshape(*shape, *array.shape[1:]) for key, array in describe_policy(policy).items()}
         return Inspection(described, values[:, :-1].cpu().numpy())
+
+    def action_network(self) -> nn.Module | None:
+        is_recurrent = bool(self.model.initial_carry(1))
+        return None if is_recurrent else MostLikelyAction(self.model.actor_trunk, self.model.action_head)
 
     def policy_state(self) -> State:
         return module_state(self.model)

@@ -14,8 +14,9 @@ from typing import Annotated
 import numpy as np
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
+from reverie.agents.action_network import GreedyAction
 from reverie.agents.exploration import epsilon_greedy
 from reverie.agents.inspection import inspect_rows
 from reverie.agents.numpy_q_network import DQNEngine, NumpyQNetworks, has_numpy_form
@@ -151,6 +152,10 @@ class DQN:
             return {"mode": best, "probs": probs, "q_values": q_values}, q_values.max(-1), carry
 
         return inspect_rows(inspect_row, rows, self.initial_carry(len(rows["is_first"])))
+
+    def action_network(self) -> nn.Module | None:
+        self.online.sample_noise(None)
+        return None if self.initial_carry(1) else GreedyAction(self.online)
 
     # ---------------------------------------------------------------- learning
 

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from reverie.agents.action_network import MostLikelyAction
 from reverie.agents.inspection import describe_policy, inspect_rows
 from reverie.agents.numpy_soft_actor_critic import NumpySoftActorCritic, SACEngine, has_numpy_form
 from reverie.agents.recurrent_replay import (
@@ -170,6 +171,10 @@ class SAC:
         policy = self.actor(features)
         actions = policy.mode() if noise is None else policy.sample(self.backend.to_tensor(noise))
         return actions.cpu().numpy(), carry
+
+    def action_network(self) -> nn.Module | None:
+        encoder = self.critics.encoder
+        return None if self.initial_carry(1) else MostLikelyAction(encoder, self.actor, self.specs.action.shape)
 
     def inspect(
         self, rows: Batch, clock: Clock, rng: np.random.Generator, *, decode: bool = False, dream_steps: int = 0

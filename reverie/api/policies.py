@@ -18,17 +18,10 @@ def load(name: RunLike = "@last", which: Which = "best", runs_dir: str | Path = 
     ``trust`` lets a run from another machine import the env or network classes that it names by dotted path.
     """
     from reverie.agent import Agent
-    from reverie.envs.config import EnvConfig
-    from reverie.envs.episode import make_action_map
-    from reverie.envs.make import make_env
-    from reverie.runs.policies import load_policy
 
     path = locate(name, runs_dir)
     with trusting(trust, path):
-        policy, about = load_policy(path, which)
-        env = make_env(EnvConfig.model_validate(about["env"]))
-    env.close()
-    return Agent(policy, about, env.observation_space, make_action_map(policy.specs.action, env.action_space))
+        return Agent.load(path, which)
 
 
 def evaluate(

@@ -27,6 +27,14 @@ def whole_number(text: str) -> int:
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing while training.")]
 RunsDir = Annotated[Path, typer.Option(help="Folder of the runs.")]
+RunWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN...] [FILTER...]",
+        help="Runs, patterns such as 'CartPole*', or filters such as algorithm=ppo and 'best>450'. Default: @last.",
+        autocompletion=names.complete_run,
+    ),
+]
 Steps = Annotated[
     int | None,
     typer.Option(

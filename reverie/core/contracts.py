@@ -186,6 +186,16 @@ class Inspectable(Protocol):
         ...
 
 
+@runtime_checkable
+class HasActionNetwork(Protocol):
+    """An algorithm that acts with one network, which can be exported without the rest of Reverie."""
+
+    def action_network(self) -> Any:
+        """A torch module from normalised observations {key: (B, ...)} to the actions that :meth:`Algorithm.act` takes
+        in evaluations. None if these depend on a hidden state."""
+        ...
+
+
 class Prepares(Protocol):
     """An algorithm with the trait ``prepares``. It reads the data when a phase starts, for example to find the range of
     the actions."""

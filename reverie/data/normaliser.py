@@ -169,6 +169,10 @@ class Normaliser:
             scaled[key] = values
         return scaled
 
+    def observation_scaling(self) -> dict[str, tuple[Array, Array]]:
+        """Offset and scale of every key that is normalised: ``(value - offset) * scale``, then clipped."""
+        return {key: (moments.offset, moments.scale) for key, moments in self._observations.items()}
+
     def normalise_reward(self, reward: Array) -> Array:
         if not self.config.reward:
             return reward
