@@ -1,4 +1,4 @@
-"""``reverie envs``: list environments, or check your own."""
+"""``reverie envs``: list and show environments, or check your own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reverie.cli.options import Json
 from reverie.core.wording import count
 
 if TYPE_CHECKING:
-    from reverie.config.catalogue import EnvEntry
+    from reverie.config.catalogue import EnvEntry, SuiteEntry
     from reverie.envs.check import Finding
 
 app = typer.Typer(no_args_is_help=True, help="List environments, or check your own.")
@@ -29,17 +29,19 @@ def list_command(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """List env presets and registered Gymnasium ids.
+    """List envs with presets, suites and what installs them, and registered Gymnasium ids.
+
+    All ids of a suite are listed if you name it, or the beginning of its ids.
 
     Example: reverie envs list atari
     """
-    from reverie.config.catalogue import list_envs
+    from reverie.config.catalogue import list_envs, list_suites
 
     entries = list_envs(filter)
     if as_json:
         typer.echo(json.dumps([entry.to_json() for entry in entries], indent=2))
     elif entries:
-        _print_entries(entries)
+        _print_entries(entries, list_suites(filter))
     else:
         typer.echo(f"No environment matches '{filter}'. `reverie envs list` shows all.")
 
@@ -75,13 +77,16 @@ def check_command(
     raise typer.Exit(int(any(finding.severity == "error" for finding in findings)))
 
 
-def _print_entries(entries: Sequence[EnvEntry]) -> None:
+def _print_entries(entries: Sequence[EnvEntry], suites: Sequence[SuiteEntry]) -> None:
     presets = [entry for entry in entries if entry.source == "preset"]
     others = [entry for entry in entries if entry.source != "preset"]
     console = Console()
     if presets:
         console.print(_preset_table(presets))
         console.print("Train with a preset: reverie train <name>:<variant>\n", style="dim", highlight=False)
+    if suites:
+        console.print(_suite_table(suites))
+        console.print("All ids of a suite: reverie envs list <suite>\n", style="dim", highlight=False)
     if others:
         console.print("[bold]Other registered ids[/bold]")
         console.print(_id_table(others))
@@ -95,7 +100,18 @@ def _preset_table(entries: Sequence[EnvEntry]) -> Table:
     table.add_column("Description")
     for entry in entries:
         solved = "" if entry.solved_at is None else f"{entry.solved_at:g}"
-        table.add_row(entry.name, ", ".join(entry.variants), solved, escape(entry.summary))
+        missing = f" [yellow]Not installed: {escape(entry.install)}[/]" if entry.install else ""
+        table.add_row(entry.name, ", ".join(entry.variants), solved, escape(entry.summary) + missing)
+    return table
+
+
+def _suite_table(suites: Sequence[SuiteEntry]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("Suite", "Ids", "Installed, or install with"):
+        table.add_column(name)
+    for suite in suites:
+        state = f"[yellow]{escape(suite.install)}[/]" if suite.install else "[green]installed[/]"
+        table.add_row(suite.name, escape(", ".join(suite.ids)), state)
     return table
 
 

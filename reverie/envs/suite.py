@@ -9,7 +9,7 @@ Tuned values for all its envs are in ``reverie/presets/suite/<name>.yaml``.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -89,7 +89,13 @@ class Suite:
     prefixes: tuple[str, ...] = ()
     """Prefixes of its env ids."""
     example: str = ""
-    """One of its envs, on which tests try the presets of the suite."""
+    """One of its envs, which stands for the suite in tests, in ``reverie envs smoke`` and among the pictures. An env
+    without a preset file of its own if the suite has a preset."""
+    id_forms: tuple[str, ...] = ()
+    """Forms of its ids, for tables: ``dmc/<domain>_<task>``. Empty: the example."""
+    env_ids: Callable[[], Iterable[str]] | None = None
+    """All its ids, for ``reverie envs list``. Called only if the suite is installed. None: after ``register`` they are
+    all in Gymnasium's registry."""
     modules: tuple[str, ...] = ()
     """Packages or modules that define its env classes. Also used to recognise classes that users derive from them."""
 
@@ -106,6 +112,8 @@ class Suite:
     """Packages that are installed after the extra, without what they depend on, because they ask for other versions."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Import name and pip name of each package. When a version changes, snapshots are tested again."""
+    licence: str = ""
+    """What the licences of its packages demand, if they are not as permissive as Reverie's."""
     renderer: Literal["", "gl"] = ""
     """``gl`` if frames are rendered with OpenGL, as by MuJoCo. A GL backend is then chosen."""
 
@@ -124,6 +132,8 @@ class Suite:
     """What ``env.obs`` may choose: a function for each form, which adds the wrappers or arguments that it needs."""
 
     # Snapshots.
+    snapshots: Literal["exact", "statistical"] = "exact"
+    """Whether the example continues bit for bit from a checkpoint. A test compares this with the verdict."""
     accelerator: Callable[[Any], Accelerator | None] | None = None
     """Returns an accelerator for an unwrapped env, or None. A test decides whether it is used."""
     vector_states: Mapping[str, VectorState] = field(default_factory=dict)
@@ -141,11 +151,22 @@ class Suite:
 
     @property
     def install_hint(self) -> str:
-        """Command that installs the packages of the suite."""
+        """Command that installs the packages of the suite here."""
+        return self._install(install_command(self.extra))
+
+    @property
+    def index_command(self) -> str:
+        """The same where Reverie comes from a package index, for the docs."""
+        return self._install(f'pip install "reverie[{self.extra}]"')
+
+    def _install(self, with_extra: str) -> str:
         if self.extra:
-            bare = "".join(f" && pip install --no-deps {package}" for package in self.without_dependencies)
-            return install_command(self.extra) + bare
+            return with_extra + "".join(f" && pip install --no-deps {name}" for name in self.without_dependencies)
         return f"pip install {' '.join(self.packages.values())}" if self.packages else ""
+
+    def owns(self, env_id: str) -> bool:
+        """Whether an id has one of the suite's prefixes."""
+        return bool(self.prefixes) and env_id.startswith(self.prefixes)
 
     def defines(self, module: str) -> bool:
         """Whether classes of this module belong to the suite."""

@@ -1,13 +1,17 @@
 """The list of env suites, and lookup of an env's suite.
 
-To add a suite, write a file like those beside this one and add its declaration to :data:`SUITES`.
+To add a suite, write a file like those beside this one and add its declaration to :data:`SUITES`. Suites of other
+packages come from entry points (:mod:`reverie.envs.entry_points`).
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 import gymnasium as gym
 
 from reverie.core.errors import ConfigError
+from reverie.envs import entry_points
 from reverie.envs.suite import Suite
 from reverie.envs.suites import (
     atari,
@@ -40,8 +44,18 @@ SUITES: list[Suite] = [
 ]
 
 
+@cache
+def add_installed() -> None:
+    """Add the suites and envs that other packages declare as entry points. Does nothing the second time."""
+    entries = entry_points.installed()
+    known = {suite.name for suite in SUITES}
+    SUITES.extend(suite for suite in entry_points.load_suites(entries) if suite.name not in known)
+    entry_points.register_classes(entries)
+
+
 def register_suites() -> None:
     """Register the envs that the suites declare with Gymnasium. Does nothing the second time."""
+    add_installed()
     for suite in SUITES:
         for env_id, entry in suite.envs.items():
             if env_id not in gym.registry:
@@ -63,7 +77,8 @@ def register_env(env_id: str) -> None:
 
 def find_suite(env_id: str) -> Suite | None:
     """The suite of an env, by the prefix of its id or the module of its class."""
-    by_prefix = next((suite for suite in SUITES if suite.prefixes and env_id.startswith(suite.prefixes)), None)
+    add_installed()
+    by_prefix = next((suite for suite in SUITES if suite.owns(env_id)), None)
     if by_prefix is not None or env_id not in gym.registry:
         return by_prefix
     entry = gym.registry[env_id].entry_point
@@ -73,4 +88,5 @@ def find_suite(env_id: str) -> Suite | None:
 
 def suite_of_module(module: str) -> Suite | None:
     """The suite whose env classes are defined in this module."""
+    add_installed()
     return next((suite for suite in SUITES if suite.defines(module)), None)

@@ -94,6 +94,8 @@ SUITE = Suite(
     name="bandits",
     title="bandits",
     prefixes=("Bandit/",),
+    example="Bandit/Bernoulli-v0",
+    id_forms=("Bandit/Bernoulli-v0", "Bandit/Contextual-v0"),
     modules=("reverie.envs.suites.bandits",),
     envs={
         f"Bandit/{name}-v0": Registration(f"reverie.envs.suites.bandits:{name}Bandit", 1000)

@@ -24,6 +24,8 @@ def _renew_world(walker: Any) -> None:
 SUITE = Suite(
     name="box2d",
     title="LunarLander, BipedalWalker and CarRacing",
+    example="LunarLander-v3",
+    id_forms=("LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3"),
     modules=("gymnasium.envs.box2d",),
     extra="box2d",
     packages={"Box2D": "Box2D"},

@@ -49,6 +49,8 @@ def _plain(rng: np.random.Generator) -> State:
 SUITE = Suite(
     name="classic_control",
     title="Gymnasium's classic control",
+    example="CartPole-v1",
+    id_forms=("CartPole-v1", "Acrobot-v1"),
     modules=("gymnasium.envs.classic_control",),
     vector_states={"gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": CartPoleState()},
     keys={

@@ -113,6 +113,8 @@ SUITE = Suite(
     name="crafter",
     title="Crafter",
     prefixes=("Crafter/",),
+    example="Crafter/Reward",
+    id_forms=("Crafter/Reward", "Crafter/NoReward"),
     modules=("reverie.envs.suites.crafter",),
     envs={
         "Crafter/Reward": Registration("reverie.envs.suites.crafter:CrafterEnv", _EPISODE_STEPS),

@@ -126,10 +126,20 @@ def _register(env_id: str) -> None:
     gym.register(env_id, entry_point, max_episode_steps=_EPISODE_STEPS, kwargs=arguments)
 
 
+def _env_ids() -> list[str]:
+    _choose_gl_backend(is_needed=False)
+    from dm_control import suite
+
+    return [f"{_PREFIX}{domain}_{task}" for domain, task in suite.ALL_TASKS]
+
+
 SUITE = Suite(
     name="dm_control",
     title="the DeepMind Control Suite",
     prefixes=(_PREFIX,),
+    example="dmc/cheetah_run",
+    id_forms=("dmc/<domain>_<task>",),
+    env_ids=_env_ids,
     modules=("reverie.envs.suites.dm_control",),
     register=_register,
     extra="dmc",

@@ -81,10 +81,17 @@ def _register(env_id: str) -> None:
     gym.register(env_id, entry_point, max_episode_steps=_EPISODE_STEPS, kwargs=arguments)
 
 
+def _env_ids() -> list[str]:
+    return [_PREFIX + task for task in _tasks()]
+
+
 SUITE = Suite(
     name="metaworld",
     title="Meta-World",
     prefixes=(_PREFIX,),
+    example="metaworld/reach-v3",
+    id_forms=("metaworld/<task>",),
+    env_ids=_env_ids,
     modules=("reverie.envs.suites.metaworld",),
     register=_register,
     extra="metaworld",

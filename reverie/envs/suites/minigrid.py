@@ -170,6 +170,7 @@ SUITE = Suite(
     title="MiniGrid and BabyAI",
     prefixes=("MiniGrid-", "BabyAI-"),
     example="MiniGrid-LavaGapS5-v0",
+    id_forms=("MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToRedBall-v0"),
     modules=("minigrid",),
     register=_register,
     extra="minigrid",

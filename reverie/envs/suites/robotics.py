@@ -48,6 +48,7 @@ SUITE = Suite(
     title="Gymnasium-Robotics",
     example="FetchPush-v4",
     prefixes=("Fetch", "HandReach", "HandManipulate", "AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen"),
+    id_forms=("FetchReach-v4", "HandReach-v3", "PointMaze_UMaze-v3"),
     modules=("gymnasium_robotics",),
     register=_register,
     extra="robotics",

@@ -7,6 +7,8 @@ from reverie.envs.suite import KeyMap, Suite
 SUITE = Suite(
     name="toy_text",
     title="Gymnasium's toy text",
+    example="Taxi-v4",
+    id_forms=("Taxi-v4", "FrozenLake-v1"),
     modules=("gymnasium.envs.toy_text",),
     keys={
         "FrozenLake": KeyMap({"left": 0, "down": 1, "right": 2, "up": 3}),

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from reverie.cli.envs import app
-from reverie.config.catalogue import find_env_config, list_envs
+from reverie.config import catalogue
+from reverie.config.catalogue import find_env_config, list_envs, list_suites
 from reverie.core.errors import ConfigError
+from reverie.envs.suites import bandits
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +38,26 @@ def test_filter_matches_names_and_summaries() -> None:
     assert {entry.name for entry in list_envs("cartpole")} >= {"CartPole-v1", "CartPole-v0"}
     assert "CartPole-v1" in {entry.name for entry in list_envs("POLE UPRIGHT")}
     assert list_envs("nothing is called like this") == []
+
+
+def test_what_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = replace(bandits.SUITE, packages={"no_such_module": "no-such-package"})
+    monkeypatch.setattr(catalogue, "SUITES", [absent])
+    monkeypatch.setattr(catalogue, "find_suite", lambda env_id: absent if env_id.startswith("Bandit/") else None)
+    installs = {entry.name: entry.install for entry in list_envs()}
+    assert (installs["Bandit/Gaussian-v0"], installs["CartPole-v1"]) == ("pip install no-such-package", "")
+    (suite,) = list_suites("bandit")
+    assert (suite.install, suite.ids[0]) == ("pip install no-such-package", "Bandit/Bernoulli-v0")
+    shown = CliRunner().invoke(app, ["list", "bandit"], env={"COLUMNS": "200"}).stdout
+    assert shown.count("pip install no-such-package") >= 2
+
+
+@pytest.mark.needs("dmc")
+def test_all_ids_of_a_suite_are_listed_if_it_is_named() -> None:
+    assert "dmc/fish_swim" not in {entry.name for entry in list_envs()}
+    for filter in ("dmc/", "dm_control", "dmc/fish"):
+        assert "dmc/fish_swim" in {entry.name for entry in list_envs(filter)}
+    assert "dmc/fish_swim" in {entry.name for entry in list_envs(every_id=True)}
 
 
 def test_presets_ids_and_overrides_give_configs() -> None:

@@ -16,6 +16,7 @@ SUITE = Suite(
     name="reverie",
     title="Reverie's own envs",
     prefixes=("Reverie/",),
+    example="Reverie/Motion-v0",
     modules=(_HERE,),
     envs={
         "Reverie/Counting-v0": Registration(f"{_HERE}.counting:CountingEnv", 10_000),

@@ -25,6 +25,7 @@ from reverie.envs.make import make_env, make_specs, make_vector
 from reverie.envs.repairs import BeforeReset
 from reverie.envs.snapshot_cache import verdict_key
 from reverie.envs.suite import KeyMap, Registration, Suite
+from reverie.envs.suite_table import renew, suite_table
 from reverie.envs.suites import SUITES, find_suite, register_suites
 from reverie.envs.vector import allocate_rows, row_layout
 
@@ -192,3 +193,25 @@ def test_declared_envs_exist() -> None:
         module, _, name = entry.entry_point.partition(":")
         assert hasattr(__import__(module, fromlist=[name]), name)
         assert gym.registry[env_id].max_episode_steps == entry.max_episode_steps
+
+
+def test_every_suite_has_an_example_of_its_own() -> None:
+    register_suites()
+    for suite in SUITES:
+        assert suite.example in gym.registry or suite.owns(suite.example), suite.name
+        found = find_suite(suite.example)
+        assert found is not None
+        assert found.name == suite.name
+
+
+def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "envs.md").read_text(encoding="utf-8")
+    fix = "python -m reverie.envs.suite_table docs/envs.md"
+    assert page == renew(page, SUITES), f"renew the table: {fix}"
+    assert page.count("| pip install") + page.count("`pip install") >= sum(bool(suite.extra) for suite in SUITES)
+
+
+def test_a_table_row_has_all_that_is_declared() -> None:
+    suite = Suite("small", "small envs", example="Small-v0", packages={"small": "small-envs"}, licence="GPL-2.0")
+    last = suite_table([suite]).splitlines()[-1]
+    assert last == "| Small envs | `Small-v0` | - | exact | `pip install small-envs`; GPL-2.0 |"
