@@ -11,6 +11,7 @@ from typing import Any
 from reverie.core.errors import ConfigError, RunError, nearest
 from reverie.lab.filters import Filter, parse_filters
 from reverie.lab.read_run import is_run, read_run
+from reverie.lab.run_index import indexed_runs
 from reverie.store.run_folder import DEFAULT_RUNS_DIR, find_run
 from reverie.store.run_summary import RunSummary
 
@@ -31,13 +32,7 @@ def find_runs(filters: str | Iterable[str] = (), runs_dir: str | Path = DEFAULT_
 
 def all_runs(runs_dir: Path) -> list[RunSummary]:
     """All runs in a folder, oldest first."""
-    try:
-        paths = [path for path in runs_dir.iterdir() if path.is_dir() and is_run(path)]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RunError(f"'{runs_dir}' cannot be read: {error.strerror}.", "Name a folder with --runs-dir.") from error
-    return sort_runs(map(read_run, paths))
+    return sort_runs(indexed_runs(runs_dir))
 
 
 def sort_runs(runs: Iterable[RunSummary]) -> list[RunSummary]:

@@ -24,6 +24,7 @@ RUN_FILES = ("manifest.json", "config.yaml", "status.json", "metrics.jsonl")
 ENDED = ("finished", "stopped", "failed")
 TAIL_BYTES = 64 << 10
 LONGEST_TEXT = 200
+LARGEST_COUNT = 1 << 63
 MOST_FILES = 200_000
 
 
@@ -37,15 +38,15 @@ def read_run(path: Path) -> RunSummary:
     manifest, status = _read_mappings(path, problems)
     facts, labels = _read_facts(path, problems), _read_labels(path, problems)
     git, machine, versions = (manifest.get(key) or {} for key in ("git", "machine", "versions"))
-    spec, seed = _text(manifest.get("spec")), manifest.get("seed")
+    spec, seed = _text(manifest.get("spec")), facts.seed if facts.seed is not None else manifest.get("seed")
     env, _, variant = spec.rpartition(":")
     return RunSummary(
         path=path,
         name=path.name or path.resolve().name,
         spec=spec,
-        algorithm=facts.algorithm or variant,
-        env=facts.env or env,
-        seed=facts.seed if facts.seed is not None else seed if type(seed) is int else None,
+        algorithm=_text(facts.algorithm) or variant,
+        env=_text(facts.env) or env,
+        seed=seed if type(seed) is int and abs(seed) < LARGEST_COUNT else None,
         status=_state(path, status),
         **_progress(path, status),
         best_score=_number(status.get("best_score")),
@@ -130,7 +131,7 @@ def _progress(path: Path, status: dict[str, Any]) -> dict[str, int]:
     counters = {}
     for key in ("env_steps", "updates"):
         now = last.get(key)
-        counters[key] = now if type(now) is int and 0 <= now < 1 << 63 else status.get(key) or 0
+        counters[key] = now if type(now) is int and 0 <= now < LARGEST_COUNT else status.get(key) or 0
     return counters
 
 
