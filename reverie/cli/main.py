@@ -9,7 +9,22 @@ from contextlib import suppress
 import typer
 from rich.console import Console
 
-from reverie.cli import config, data, doctor, envs, evaluate, export, foresee, help, names, play, report, resume, train
+from reverie.cli import (
+    config,
+    data,
+    doctor,
+    envs,
+    evaluate,
+    export,
+    foresee,
+    help,
+    names,
+    play,
+    report,
+    resume,
+    runs,
+    train,
+)
 from reverie.config.typed import COMMAND_LINE, typed_in
 from reverie.core import registry
 from reverie.core.errors import ReverieError
@@ -33,6 +48,7 @@ app.command("verify")(resume.verify)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
+app.add_typer(runs.app, name="runs")
 app.add_typer(config.app, name="config")
 app.add_typer(envs.app, name="envs")
 app.add_typer(data.app, name="data")

@@ -30,6 +30,15 @@ def find_runs(filters: str | Iterable[str] = (), runs_dir: str | Path = DEFAULT_
     return keep(choose(runs, names, Path(runs_dir)) if names else runs, conditions)
 
 
+def find_one(name: str, runs_dir: str | Path = DEFAULT_RUNS_DIR) -> RunSummary:
+    """The run with this name, path, or beginning of its name. RunError if there are none or several."""
+    found = choose(all_runs(Path(runs_dir)), [name], Path(runs_dir))
+    if len(found) > 1:
+        names = ", ".join(run.name for run in found[:8])
+        raise RunError(f"'{name}' matches several runs: {names}.", "Type more letters of the name.")
+    return found[0]
+
+
 def all_runs(runs_dir: Path) -> list[RunSummary]:
     """All runs in a folder, oldest first."""
     return sort_runs(indexed_runs(runs_dir))
@@ -79,12 +88,15 @@ def _accepts_setting(condition: Filter, run: RunSummary) -> bool:
 
 
 def setting_values(run: RunSummary, key: str) -> list[Any]:
-    """The values of a setting of a run: several for a pattern, none if the run has no such setting."""
+    """The values of a setting of a run: none if the run has no such setting. A schedule is written as it is typed."""
     from reverie.config.files import read_tree
     from reverie.config.path_names import named_leaves
+    from reverie.core.schedule import shorten
 
     try:
         tree = read_tree(run.path / "config.yaml")
     except ConfigError:  # already among the run's problems
         return []
-    return [value for name, value in named_leaves(tree) if name == key]
+    found = [value for name, value in named_leaves(tree, whole_schedules=True) if name == key]
+    found = found or [value for name, value in named_leaves(tree) if name == key]
+    return [shorten(value, tree.get("horizon_steps")) for value in found]
