@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reverie.cli import names
+from reverie.cli import clean, names
 from reverie.cli.options import Json, RunsDir
 from reverie.cli.text_table import table_lines, terminal_width
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from reverie.store.labels import Labels
     from reverie.store.run_summary import RunSummary
 
-app = typer.Typer(help="Find, show and label runs.", no_args_is_help=True)
+app = typer.Typer(help="Find, show, label and clean runs.", no_args_is_help=True)
+app.command("clean")(clean.clean)
+app.command("restore")(clean.restore)
 
 MOST_ROWS = 30
 RunWords = Annotated[

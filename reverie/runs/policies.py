@@ -26,6 +26,7 @@ from reverie.core.types import State
 from reverie.policy import Policy, read_bundle
 from reverie.store.files import delete_any
 from reverie.store.run_folder import RunFolder
+from reverie.store.trash import is_cleaned, restore_hint
 from reverie.store.trees import read_tree
 from reverie.training.session import Session
 
@@ -152,6 +153,8 @@ def _without_policy(run: Path) -> str:
     """How to get a policy from a run that has not been evaluated yet."""
     from reverie.store.checkpoint import CheckpointFolder
 
+    if is_cleaned(run):
+        return restore_hint(run)
     command = f"Let it train until its first evaluation: reverie resume {RunFolder(run).words}"
     saved = CheckpointFolder(run).all()
     if not saved:

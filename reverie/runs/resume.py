@@ -30,6 +30,7 @@ from reverie.store.checkpoint import Checkpoint, CheckpointFolder
 from reverie.store.lock import lock_run
 from reverie.store.run_folder import RunFolder, machine, versions, write_text
 from reverie.store.signature import sign_config
+from reverie.store.trash import is_cleaned, restore_hint
 
 MOST_MICROBATCHES = 64
 KEEP_EXACT = (
@@ -204,6 +205,8 @@ def _check_never_saved(folder: RunFolder) -> None:
     is_saved = status.get("checkpoint") or status.get("state") in ("finished", "stopped") or was_resumed
     if not is_saved and not (folder.path / "policies" / "final").exists():
         return
+    if is_cleaned(folder.path):
+        raise RunError(f"The checkpoints of '{folder.name}' were removed.", restore_hint(folder.path))
     spec, has_policy = folder.manifest().get("spec"), any((folder.path / "policies").glob("*/policy.json"))
     start = f"reverie train {spec}" + (f" --init-from {folder.words}" if has_policy else "")
     raise RunError(
