@@ -16,7 +16,6 @@ from reverie.config.tree import Tree
 from reverie.config.yaml_text import load_yaml
 from reverie.core import registry
 from reverie.core.errors import ConfigError, nearest
-from reverie.envs.suites import find_suite
 from reverie.store import documents
 
 PACKAGE_PRESETS = Path(__file__).parent.parent / "presets"
@@ -59,6 +58,8 @@ def find_in_folder(folder: str, name: str) -> Preset | None:
 
 def find_env_preset(env: str) -> Preset | None:
     """The file of an env, else that of its suite (``suite/atari.yaml``), or None."""
+    from reverie.envs.suites import find_suite  # imports gymnasium
+
     own = find_in_folder("env", env)
     suite = find_suite(env) if own is None else None
     return own if suite is None else find_in_folder("suite", suite.name)

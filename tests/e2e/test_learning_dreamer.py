@@ -22,7 +22,7 @@ def scores_of(run: api.Run) -> list[float]:
 
 def test_dreamer_improves_on_cartpole(tmp_path: Path) -> None:
     """Random actions balance the pole for about 20 steps."""
-    words = ("algorithm.imagine_steps=10", "algorithm.learning_rate=2e-3",
+    words = ("algorithm.imagine_steps=10", "algorithm.learning_rate=2e-3", "phases.learn.update.train_ratio=32",
              "phases.learn.evaluate={episodes: 5, every_steps: 600}",
              "early_stop=solved", "env.spec.solved_at=50")  # fmt: skip
     run = api.train("CartPole-v1:dreamer", *SMALL, *words, seed=1, steps=3400, runs_dir=tmp_path)
