@@ -10,11 +10,12 @@ from reverie.agents.latent_actor import LatentActor, LatentCritic
 from reverie.algos.dreamer_batch import ImaginationNoise
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_state import with_current_names
+from reverie.algos.rssm_agent import RSSMAgent
 from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
 from reverie.core.specs import Specs
-from reverie.core.types import NOTE, Array, Carry, Clock, Mode, Row, State, observation_keys, random_array
-from reverie.models.latent import Decision, Latent, Policy
+from reverie.core.types import NOTE, Array, Carry, Clock, Mode, Row, State, random_array
+from reverie.models.latent import Decision, Policy
 from reverie.models.numpy_observer import NumpyObserver, runs_in_numpy
 from reverie.models.world_model import RSSMWorldModel
 from reverie.nets.backend_module import place
@@ -23,7 +24,7 @@ from reverie.nets.numpy.blocks import NumpyChain
 from reverie.nets.one_hot import Features
 
 
-class DreamerAgent:
+class DreamerAgent(RSSMAgent):
     """World model, actor and critic, and how they act."""
 
     def __init__(
@@ -53,9 +54,6 @@ class DreamerAgent:
         stoch = np.zeros((1, rssm.stoch), np.uint8 if rssm.latents == "categorical" else np.float32)
         return {f"{NOTE}deter": np.zeros((1, rssm.deter), np.float32), f"{NOTE}stoch": stoch}
 
-    def initial_carry(self, num_envs: int) -> Carry:
-        return self.model.rssm.pack(self.model.initial(num_envs))
-
     @torch.inference_mode()
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
@@ -69,14 +67,11 @@ class DreamerAgent:
         """The policy after the arriving rows (N, ...), and the next carry."""
         count = len(now["is_first"])
         if self.observer is not None and self.actor_layers is not None:
-            latent = self.observer(now, carry, self.model.rssm.sample_noise(rng, count))
-            outputs = torch.from_numpy(self.actor_layers(latent.features))
-            return self.actor.distribution(outputs), {"deter": latent.deter, "stoch": latent.stoch}
-        keys = (*observation_keys(now), "previous_action", "is_first")
-        rows = self.backend.to_tensors({key: now[key][:, None] for key in keys})
-        before = self.model.rssm.unpack(self.backend.to_tensors(carry))
-        post = self.model.observe(before, rows, self.latent_noise(rng, count, 1)).latent
-        return self.actor(post.features[:, 0]), self.model.rssm.pack(Latent(post.deter[:, 0], post.stoch[:, 0]))
+            found = self.observer(now, carry, self.model.rssm.sample_noise(rng, count))
+            outputs = torch.from_numpy(self.actor_layers(found.features))
+            return self.actor.distribution(outputs), {"deter": found.deter, "stoch": found.stoch}
+        latent = self.observe_arriving(now, carry, rng)
+        return self.actor(latent.features), self.model.rssm.pack(latent)
 
     def _explore(self, action: Tensor, rng: np.random.Generator) -> Tensor:
         """Add exploration noise to continuous actions."""
@@ -84,9 +79,6 @@ class DreamerAgent:
             return action
         noise = self.backend.to_tensor(random_array(rng, *action.shape))
         return (action + self.config.exploration_noise * noise).clamp(-1, 1)
-
-    def latent_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
-        return self.backend.to_tensor(self.model.rssm.sample_noise(rng, *leading))
 
     def action_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
         return self.backend.to_tensor(self.actor.sample_noise(rng, *leading))

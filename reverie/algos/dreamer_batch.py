@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from reverie.algos.dreamer_config import DreamerConfig
+from reverie.algos.sequences import load_sequences
 from reverie.backend import Backend
 from reverie.core.types import NOTE, Batch, WriteBack
-from reverie.data.rows import with_context
 from reverie.models.latent import Latent
 from reverie.models.world_model import RSSMWorldModel
 
@@ -82,16 +82,8 @@ class SequenceBatch:
 def prepare(
     batch: Batch, model: RSSMWorldModel, config: DreamerConfig, backend: Backend
 ) -> tuple[Latent, dict[str, Tensor]]:
-    """The latents before the sequences, and their rows (B, T) on the device.
-
-    If some rows are padding, ``weight`` is 0 for those and has mean 1 over the batch. Plain means of weighted losses
-    are then means over valid rows, also when they are added up over microbatches.
-    """
-    sequences = with_context(batch)  # on the host, where finding padding does not wait for the device
-    context, rows = backend.to_tensors(sequences.context), backend.to_tensors(sequences.rows)
-    if sequences.weight is not None:
-        weight = backend.to_tensor(sequences.weight)
-        rows["weight"] = weight / weight.mean().clamp(min=1 / weight.numel())
+    """The latents before the sequences, and their rows (B, T) on the device. See :func:`load_sequences`."""
+    context, rows = load_sequences(batch, backend)
     rows = transform_rewards(rows, config)
     notes = {key.removeprefix(NOTE): value for key, value in context.items() if key.startswith(NOTE)}
     if notes and config.replay_context:

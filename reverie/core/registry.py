@@ -34,6 +34,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "algorithm": {
         "dqn": "reverie.algos.dqn.DQN",
         "dreamer": "reverie.algos.dreamer.Dreamer",
+        "planet": "reverie.algos.planet.PlaNet",
         "ppo": "reverie.algos.ppo.PPO",
         "qlearning": "reverie.algos.qlearning.QLearning",
         "reinforce": "reverie.algos.reinforce.Reinforce",

@@ -183,10 +183,15 @@ class RSSM(BackendModule):
         features, decisions = [latent.features], []
         for step, step_noise in enumerate(noise):
             decisions.append(policy(features[-1], step))
-            deter = self._next_deter(latent, self._project_action(_encoded(decisions[-1])))
-            latent = Latent(deter, self.rsample(self.prior(deter), step_noise))
+            latent, _ = self.imagine_step(latent, _encoded(decisions[-1]), step_noise)
             features.append(latent.features)
         return torch.stack(features), decisions
+
+    def imagine_step(self, latent: Latent, action: Tensor, noise: Tensor) -> tuple[Latent, Tensor]:
+        """One step from ``latent`` (N, ...) after encoded actions (N, A): a sample of the prior, and its parameters."""
+        deter = self._next_deter(latent, self._project_action(action))
+        params = self.prior(deter)
+        return Latent(deter, self.rsample(params, noise)), params
 
     def _allocate(self, latent: Latent, steps: int) -> Features:
         """Memory for features (steps, N, F), with ``latent`` in the first step."""

@@ -5,13 +5,14 @@ All that algorithms with a planner share. They add what their model predicts, as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from reverie.core.types import Array, Clock
+from reverie.core.types import ACT_METRICS, Array, Clock, Row, is_last
 from reverie.planners.planner import Plan, Planner, PlanNoise, Score
 
 PLAN = "plan"
@@ -26,6 +27,52 @@ class PlannedRow(NamedTuple):
     """(N, H, W): where the plan for the next rows starts."""
     metrics: Array
     """(N,): numbers about the plan by name, for the extra ``act_metrics``."""
+
+
+class Lookahead(NamedTuple):
+    """What planning for some envs needs of a model that has seen their rows."""
+
+    score: Score
+    device: torch.device
+    policy_candidates: Tensor | None = None
+
+
+class PlannedActions(NamedTuple):
+    """What :func:`plan_acting` found for N envs, of which K act."""
+
+    action: Array
+    """(N, *shape). 0 where no action is taken."""
+    plans: Array
+    """(N, H, W): where the plans for the next rows start."""
+    extras: Row
+    """``act_metrics`` (K,)."""
+
+
+def acting_envs(now: Row) -> Array:
+    """Indices (K,) of the envs that will take an action: not of those that rest or whose episode has just ended."""
+    acts = ~is_last(now)
+    return np.flatnonzero(acts & now["valid"] if "valid" in now else acts)
+
+
+def plan_acting(
+    planner: Planner,
+    look_ahead: Callable[[Array], Lookahead],
+    now: Row,
+    plans: Array,
+    clock: Clock,
+    rng: np.random.Generator,
+) -> PlannedActions:
+    """Plan for the envs that act. ``look_ahead`` gets their indices (K,); it may draw from ``rng``, too."""
+    envs = acting_envs(now)
+    action = planner.actions.none(len(now["is_first"]))
+    if not len(envs):
+        return PlannedActions(action, plans, {})
+    score, device, candidates = look_ahead(envs)
+    found = plan_row(planner, score, plans[envs], now["is_first"][envs], clock, rng, device, candidates)
+    action[envs] = planner.actions.decode(found.plan.action).cpu().numpy()
+    after = plans.copy()
+    after[envs] = found.carry
+    return PlannedActions(action, after, {ACT_METRICS: found.metrics})
 
 
 def plan_row(

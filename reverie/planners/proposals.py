@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from reverie.core.errors import ConfigError
 from reverie.core.specs import ActionSpec
 from reverie.core.types import Array, random_array
 
@@ -45,6 +46,10 @@ class ProposedActions(Protocol):
 
     def unknown(self) -> Array:
         """The mean (W,) of a step about which nothing is known."""
+        ...
+
+    def none(self, count: int) -> Array:
+        """Actions (count, *shape) where none is taken: zeros, as envs take them."""
         ...
 
     def begin(self, mean: Tensor, bounds: Bounds) -> Proposal:
@@ -81,6 +86,9 @@ class ContinuousActions:
     def unknown(self) -> Array:
         return np.zeros(self.width, np.float32)
 
+    def none(self, count: int) -> Array:
+        return np.zeros((count, *self.shape), np.float32)
+
     def begin(self, mean: Tensor, bounds: Bounds) -> Proposal:
         return Proposal(mean, torch.full_like(mean, bounds.max_std))
 
@@ -111,6 +119,9 @@ class DiscreteActions:
     def unknown(self) -> Array:
         return np.concatenate([np.full(count, 1 / count, np.float32) for count in self.classes])
 
+    def none(self, count: int) -> Array:
+        return np.zeros((count, *self.shape), np.int64)
+
     def begin(self, mean: Tensor, bounds: Bounds) -> Proposal:
         """Mixed with the uniform distribution: an earlier plan may have been certain of what is wrong now."""
         return self._proposal(mean, bounds.uniform_mix)
@@ -140,6 +151,8 @@ class DiscreteActions:
 
 def propose(action: ActionSpec) -> ProposedActions:
     """The form of proposals for an env's actions."""
+    if action.parts:
+        raise ConfigError("Planners choose actions of one kind; this env has mixed ones.", "Set planner.kind=none.")
     return DiscreteActions(action) if action.classes else ContinuousActions(action)
 
 

@@ -94,9 +94,9 @@ class Interaction:
     def __init__(self, vector: Vector, player: Player) -> None:
         self.vector, self.player = vector, player
         self.now: Row = {}
-        """The rows that arrived last, with ``previous_action``."""
+        """The rows that arrived last, with ``previous_action``, and ``valid`` while some envs rest."""
         self.act_metrics: Array | None = None
-        """Numbers (N,) that the last act reported, by name."""
+        """Numbers (K,) that the last act reported, by name, for the envs that act."""
 
     def restart(self) -> Row:
         """Start new episodes in all envs. Returns the rows that arrive."""
@@ -112,7 +112,10 @@ class Interaction:
 
     def step(self, action: Array, active: Array | None = None) -> Row:
         """Step all envs, or only the ``active`` ones. Returns the rows that arrive."""
-        return self._receive(self.vector.step(action, active), action)
+        self._receive(self.vector.step(action, active), action)
+        if active is not None:
+            self.now["valid"] = active
+        return self.now
 
     def _receive(self, row: Row, previous_action: Array) -> Row:
         self.now = {**row, "previous_action": previous_action}

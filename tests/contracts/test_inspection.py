@@ -25,6 +25,7 @@ from tests.unit.algos.batches import (
     random_rows,
 )
 from tests.unit.algos.test_dreamer import SMALL
+from tests.unit.algos.test_planet import SMALL as SMALL_PLANET
 
 ACTIONS = (DISCRETE, BOX, MULTI_DISCRETE, MULTI_BINARY, MIXED_ACTION)
 GRU = {"network": {"kind": "gru", "units": 8, "encoder": {"kind": "mlp", "units": [8]}}}
@@ -44,7 +45,7 @@ def make_agent(kind: str, action: Any, settings: dict[str, Any]) -> tuple[Any, R
     """An agent, and rows (2, 5). The second env starts an episode at its fourth row."""
     found = registry.load("algorithm", kind)
     specs = Specs(INDEX if kind == "qlearning" else VECTOR, action)
-    config = found.Config.model_validate(SMALL if kind == "dreamer" else settings)
+    config = found.Config.model_validate({"dreamer": SMALL, "planet": SMALL_PLANET}.get(kind, settings))
     agent = found(config, specs, make_generator("weights"))
     rows = random_rows(specs, 2, 5)
     rows["is_first"][:, 0] = rows["is_first"][1, 3] = True
@@ -70,7 +71,7 @@ def test_inspection_shows_the_policy_used_for_acting(kind: str, action: Any, set
             np.testing.assert_allclose(part.sum(-1), 1, rtol=1e-5)
     assert ("std" in found.policy) == (numbers > 0)
     assert found.value is None if kind == "sac" else found.value is not None and found.value.shape == (2, 5)
-    if kind == "dreamer":  # its latents are drawn
+    if kind in ("dreamer", "planet"):  # their latents are drawn
         return
     carry = agent.initial_carry(2)
     for time in range(5):

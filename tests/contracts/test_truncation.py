@@ -13,7 +13,8 @@ import torch
 from reverie.api import make_config
 from reverie.build import build, build_evaluator
 from reverie.core import registry
-from reverie.core.types import Array
+from reverie.core.rng import make_generator
+from reverie.core.types import Array, Clock
 from reverie.training.orchestrator import Orchestrator
 from reverie.training.session import Session
 
@@ -37,6 +38,14 @@ def dreamer_value(session: Session) -> float:
     return float(algorithm.critic(latent.features).mean().mean())
 
 
+def planet_value(session: Session) -> float:
+    """The predicted return over 10 steps of the plan for a state in mid-episode, averaged over the envs."""
+    algorithm: Any = session.algorithm
+    carry = algorithm.backend.to_tensors(session.collector.carry)
+    plan = algorithm._plan(algorithm.model.rssm.unpack(carry), Clock(), make_generator("plan"))
+    return float(plan.values.mean())
+
+
 def sac_value(session: Session) -> float:
     algorithm: Any = session.algorithm
     return float(algorithm.critics(torch.ones(1, 1), torch.zeros(1, 1)).min())
@@ -57,6 +66,11 @@ CASES: dict[str, tuple[list[str], Callable[[Session], float]]] = {
     "algorithm.horizon=10",
                  "phases.learn.update.train_ratio=8", "algorithm.optimizer.warmup=0", "**.bins=63",
                  "algorithm.learning_rate=1e-2", "algorithm.target_rate=0.1"], dreamer_value),
+    "planet": (["phases.prefill.collect.episodes=4", "phases.prefill.duration_cycles=3",
+                "phases.learn.collect.episodes=4", "phases.learn.duration_steps=100", "algorithm.batch_size=8",
+                "algorithm.batch_length=16", "algorithm.planner={horizon: 10, samples: 40, elites: 4, iterations: 2}",
+                "**.units=16", "algorithm.model.rssm={deter: 16, hidden: 16, stoch: 4}",
+                "algorithm.learning_rate=1e-2"], planet_value),
     "ppo": (["phases.learn.collect.rows=256", "phases.learn.duration_steps=12000", "algorithm.learning_rate=3e-3",
              "algorithm.epochs=5"], state_value),
     "qlearning": (["env.kwargs.is_discrete=true", "phases.learn.duration_steps=3000"], table_value),
@@ -74,7 +88,7 @@ def test_every_algorithm_is_covered() -> None:
 @pytest.mark.parametrize("kind", CASES)
 def test_values_bootstrap_through_time_limits(kind: str) -> None:
     words, value_of = CASES[kind]
-    discount = [] if "algorithm.horizon=10" in words else ["algorithm.gamma=0.9"]
+    discount = [] if any("horizon" in word for word in words) else ["algorithm.gamma=0.9"]
     config = make_config(f"Reverie/Constant-v0:{kind}", [*FAST, *discount, *words], seed=1)
     session, evaluator = build(config), build_evaluator(config)
     Orchestrator(session, evaluator).run()

@@ -34,7 +34,15 @@ ALGORITHMS = {
         "phases.prefill.collect.rows=32",
         "phases.learn.collect.rows=8",
     ),
-}
+    "planet": (
+        "Pendulum-v1:planet", "env.vector=sync", "env.max_episode_steps=20", "algorithm.batch_length=8",
+        "algorithm.batch_size=2", "phases.learn.update.updates=2", "phases.prefill.collect.episodes=2",
+        "algorithm.planner={horizon: 3, samples: 8, elites: 2, iterations: 2, warm_start: true}", "**.units=8",
+        "algorithm.model.rssm={deter: 8, hidden: 8, stoch: 4}", "buffers.main.chunk_rows=16",
+        "phases.learn.evaluate={episodes: 2, every_steps: 100}", "evaluate.final_episodes=2",
+        "checkpoint.every_steps=50",
+    ),
+}  # fmt: skip
 """How each algorithm is made small; one that is not listed runs as its preset says."""
 ENVS = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Reverie/Motion-v0")
 

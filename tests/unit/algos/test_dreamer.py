@@ -592,7 +592,7 @@ def test_the_world_model_in_numpy_is_that_of_updates(
     observed = agent.observe(rows, make_generator(0))
     context = {key: np.concatenate([value[:, :1], value], axis=1) for key, value in rows.items()}
     latent = agent.observe_batch(context, make_generator(0))
-    assert torch.equal(agent._to_latent(observed.latents).features, latent.features)
+    assert torch.equal(agent.to_latent(observed.latents).features, latent.features)
     decoded, wanted = agent.decode(observed.latents), agent.model.decode(latent)
     for key in wanted:
         np.testing.assert_array_equal(decoded[key], wanted[key].numpy())
@@ -601,7 +601,7 @@ def test_the_world_model_in_numpy_is_that_of_updates(
     imagined = agent.imagine(begin, actions, make_generator(0))
     start = type(latent)(latent.deter[[0, 1], [3, 2]], latent.stoch[[0, 1], [3, 2]])
     dream = agent.imagine_trajectory(start, make_generator(0), actions.swapaxes(0, 1))
-    features = agent._to_latent(imagined).features
+    features = agent.to_latent(imagined).features
     torch.testing.assert_close(features, dream.features[1:].transpose(0, 1), rtol=1e-5, atol=1e-6)
     predicted = agent.predict(observed.latents)
     assert {key: value.shape for key, value in predicted.items()} == dict.fromkeys(

@@ -31,7 +31,8 @@ ACTIONS = {
     "multi_binary": MULTI_BINARY, "mixed": MIXED_ACTION,
 }  # fmt: skip
 ADVICE = {
-    ("dqn", "box"): "dqn needs discrete actions; this env has continuous ones. Try dreamer or ppo or reinforce or sac.",
+    ("dqn", "box"): "dqn needs discrete actions; this env has continuous ones. "
+    "Try dreamer or planet or ppo or reinforce or sac.",
     ("sac", "unbounded"): (
         "sac needs bounded actions; this env's bounds are infinite. "
         "Wrap the env with gymnasium.wrappers.RescaleAction, or try ppo or reinforce."

@@ -74,3 +74,14 @@ def test_an_actor_acts_with_the_weights_it_is_given() -> None:
         learner.algorithm.acts = 40
         block = actor.session.collector.collect(learner.session.policy.state(), version=1, rows=6)
     assert block.rows["act"].tolist() == [[40, 41]] * 3
+
+
+def test_arriving_rows_say_which_envs_rest() -> None:
+    """A planner plans for no env that rests."""
+    with started(checking_config(ROWS, buffers=REPLAY)) as run:
+        interaction = Interaction(run.session.vector, RandomPlayer(run.session.specs, make_generator(0)))
+        assert "valid" not in interaction.restart()
+        assert "valid" not in interaction.step(interaction.act()["action"])
+        active = np.array([True, False, True])
+        np.testing.assert_array_equal(interaction.step(interaction.act()["action"], active)["valid"], active)
+        assert "valid" not in interaction.step(interaction.act()["action"])
