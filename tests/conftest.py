@@ -35,17 +35,21 @@ REPORT_FINISHED = reports.report_finished
 EXTRAS = {
     "atari": "ale_py",
     "box2d": "Box2D",
+    "bsuite": "bsuite",
     "crafter": "crafter",
     "dmc": "dm_control",
+    "memory-maze": "memory_maze",
     "metaworld": "metaworld",
     "minari": "minari",
     "minigrid": "minigrid",
     "mujoco": "mujoco",
     "onnx": "onnxruntime",
     "pandas": "pyarrow",
+    "procgen": "procgen",
     "robotics": "gymnasium_robotics",
     "tensorboard": "tensorboard",
     "video": "imageio_ffmpeg",
+    "vizdoom": "vizdoom",
     "wandb": "wandb",
 }
 """The module that shows whether an optional extra is installed."""

@@ -54,6 +54,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "ucb": "reverie.agents.exploration.UpperConfidence",
     },
     "logger": {
+        "bsuite": "reverie.log.bsuite.BSuiteSink",
         "csv": "reverie.log.csv.CsvSink",
         "tensorboard": "reverie.log.tensorboard.TensorBoardSink",
         "wandb": "reverie.log.wandb.WandbSink",

@@ -17,30 +17,38 @@ from reverie.envs.suites import (
     atari,
     bandits,
     box2d,
+    bsuite,
     classic_control,
     crafter,
     dm_control,
+    memory_maze,
     metaworld,
     minigrid,
     mujoco,
+    procgen,
     reverie,
     robotics,
     toy_text,
+    vizdoom,
 )
 
 SUITES: list[Suite] = [
     atari.SUITE,
     bandits.SUITE,
     box2d.SUITE,
+    bsuite.SUITE,
     classic_control.SUITE,
     crafter.SUITE,
     dm_control.SUITE,
+    memory_maze.SUITE,
     metaworld.SUITE,
     minigrid.SUITE,
     mujoco.SUITE,
+    procgen.SUITE,
     reverie.SUITE,
     robotics.SUITE,
     toy_text.SUITE,
+    vizdoom.SUITE,
 ]
 
 
