@@ -25,7 +25,7 @@ def test_interquartile_mean_by_hand() -> None:
     assert interquartile_mean(np.array([1.0, 2.0, 3.0, 100.0])) == 2.5
     # Five values: 1.25 are cut at each end, so 2 and 4 count three quarters: (0.75*2 + 3 + 0.75*4) / 2.5.
     assert interquartile_mean(np.array([9.0, 2.0, 3.0, 4.0, 0.0])) == pytest.approx(3.0)
-    assert interquartile_mean(np.array([0.0, 1.0, 2.0, 10.0, 50.0])) == pytest.approx((0.75 + 2 + 7.5) / 2.5)
+    assert interquartile_mean(np.array([0.0, 1.0, 2.0, 10.0, 50.0])) == pytest.approx(13.0 / 3)
     assert interquartile_mean(np.array([7.0])) == 7.0
 
 
