@@ -6,7 +6,6 @@ import numpy as np
 
 from reverie.core.types import Array
 
-
 TRIMMED = 0.25
 
 

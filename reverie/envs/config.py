@@ -24,6 +24,10 @@ class EnvDescription(Config):
     """What is rewarded."""
     solved_at: float | None = None
     """Mean evaluation return at which the task counts as solved."""
+    random: float | None = None
+    """Mean return of random play: 0 in normalised scores."""
+    reference: float | None = None
+    """Return that counts as 1 in normalised scores, such as that of a person."""
 
 
 class EnvConfig(Config):

@@ -97,3 +97,9 @@ ALGORITHMS = {"ppo": "PPO", "dqn": "DQN", "sac": "SAC", "reinforce": "REINFORCE"
 def title(algorithm: str) -> str:
     """The name of an algorithm as papers write it."""
     return ALGORITHMS.get(algorithm, algorithm.capitalize() if algorithm.isalpha() else algorithm)
+
+
+def group_title(label: str) -> str:
+    """The label of a group with its algorithm as papers write it."""
+    algorithm, space, rest = label.partition(" ")
+    return f"{title(algorithm)}{space}{rest}"

@@ -14,7 +14,9 @@ from reverie.report import seed_statistics
 from reverie.report.run_data import RunData
 from reverie.report.settings import show_value
 
-NOT_A_DIFFERENCE = ("seed", "log.", "checkpoint.", "schema_version", "backend.matmul")
+NOT_A_DIFFERENCE = (
+    "seed", "log.", "checkpoint.", "schema_version", "backend.matmul", "env.spec.random", "env.spec.reference",
+)  # fmt: skip
 """Settings that do not make runs different experiments."""
 NOT_IN_A_LABEL = ("seed", "env.id", "algorithm.kind")
 TYPED = ("command line", "Python", "preset ")
@@ -28,6 +30,8 @@ class Group:
 
     runs: list[RunData]
     label: str = ""
+    by: str = "env_steps"
+    """What curves are aligned by: env_steps, updates or wall."""
 
     @property
     def env(self) -> str:
@@ -42,9 +46,25 @@ class Group:
     def best_scores(self) -> Array:
         return np.array([run.best_score for run in self.runs if run.best_score is not None])
 
+    @property
+    def normalised_scores(self) -> Array | None:
+        """The final scores with 0 for random play and 1 for the env's reference. None if the env has no references."""
+        ranges = {run.reference_range for run in self.runs if run.reference_range}
+        if len(ranges) != 1:
+            return None
+        low, high = ranges.pop()
+        scores: Array = (self.scores - low) / (high - low)
+        return scores
+
+    def positions_of(self, threshold: float) -> Array:
+        """Where each run that was evaluated first reached a score. Infinity for runs that never did."""
+        lines = [_line(run, self.by) for run in self.runs if run.evaluations.rows]
+        return np.array([next((at for at, mean in zip(x, y, strict=True) if mean >= threshold), np.inf)
+                         for x, y in lines])  # fmt: skip
+
     def curve(self) -> BandCurve | None:
         """The mean evaluation over seeds, in the range where all of them have data."""
-        lines = [_line(run) for run in self.runs if run.evaluations.rows]
+        lines = [_line(run, self.by) for run in self.runs if run.evaluations.rows]
         if not lines:
             return None
         start, end = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
@@ -85,6 +105,11 @@ class Comparison:
     """Groups by env, and comparisons over all envs."""
 
     envs: dict[str, list[Group]] = field(default_factory=dict)
+    by: str = "env_steps"
+    threshold: float | None = None
+    """The score whose first position is compared. None: chosen for each env."""
+    most_seeds: int | None = None
+    """Seeds per group up to which somebody looks again. None: this is the only look."""
 
     @property
     def groups(self) -> list[Group]:
@@ -99,13 +124,20 @@ class Comparison:
     def shared(self) -> dict[str, list[Array]]:
         """Scores by label and env, for labels that every env has.
 
-        Each env's scores are scaled from its lowest run (0) to its highest (1).
+        They are normalised by the envs' references. If an env has none, each env's scores are scaled from its lowest
+        run (0) to its highest (1).
         """
         if len(self.envs) < 2:
             return {}
-        scaled = [_scale(groups) for groups in self.envs.values()]
+        scale = _normalise if self.has_references else _scale
+        scaled = [scale(groups) for groups in self.envs.values()]
         labels = [label for label in scaled[0] if all(label in scores for scores in scaled)]
         return {label: [scores[label] for scores in scaled] for label in labels}
+
+    @property
+    def has_references(self) -> bool:
+        """Whether the scores of all groups can be normalised."""
+        return all(group.normalised_scores is not None for group in self.groups)
 
     def shared_improvements(self) -> list[Improvement]:
         """Every pair of labels over all envs, if both have several runs in at least one env."""
@@ -113,12 +145,12 @@ class Comparison:
         return [_improve(*left, *right) for index, left in enumerate(shared) for right in shared[index + 1 :]]
 
 
-def compare(runs: Sequence[RunData]) -> Comparison:
-    """Group the runs, give the groups distinct names, and order them by score."""
+def compare(runs: Sequence[RunData], by: str = "env_steps") -> Comparison:
+    """Group the runs, give the groups distinct names, and order them by score. ``by`` aligns their curves."""
     by_config: dict[str, Group] = {}
     for run in runs:
-        by_config.setdefault(_identity(run), Group([])).runs.append(run)
-    comparison = Comparison()
+        by_config.setdefault(_identity(run), Group([], by=by)).runs.append(run)
+    comparison = Comparison(by=by)
     for group in by_config.values():
         comparison.envs.setdefault(group.env, []).append(group)
     typed = [set(_typed(group.runs[0])) for group in comparison.groups]
@@ -203,9 +235,9 @@ def _short(key: str) -> str:
     return key.removeprefix("algorithm.")
 
 
-def _line(run: RunData) -> tuple[Array, Array]:
+def _line(run: RunData, by: str) -> tuple[Array, Array]:
     rows = sorted(run.evaluations.rows, key=lambda row: row.x)
-    return np.array([row.x for row in rows]), np.array([row.mean for row in rows])
+    return run.positions(by), np.array([row.mean for row in rows])
 
 
 def _scale(groups: Iterable[Group]) -> dict[str, Array]:
@@ -215,6 +247,11 @@ def _scale(groups: Iterable[Group]) -> dict[str, Array]:
     everything = np.concatenate(list(scored.values()))
     low, span = everything.min(), np.ptp(everything) or 1.0
     return {label: (scores - low) / span for label, scores in scored.items()}
+
+
+def _normalise(groups: Iterable[Group]) -> dict[str, Array]:
+    found = {group.label: group.normalised_scores for group in groups}
+    return {label: scores for label, scores in found.items() if scores is not None and len(scores)}
 
 
 def _improve(left: str, ours: seed_statistics.Strata, right: str, theirs: seed_statistics.Strata) -> Improvement:

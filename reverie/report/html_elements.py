@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from reverie.report.charts import NARROW, SMALL, WIDE, Chart, draw
-from reverie.report.formatting import escape
+from reverie.report.charts import NARROW, SMALL, WIDE, Chart, draw, legend_mark
+from reverie.report.formatting import escape, group_title
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:; base-uri 'none'; form-action 'none'"
@@ -57,6 +57,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numeric: Iterable
     caption = f'<caption class="unseen">{escape(name)}</caption>' if name else ""
     kind = ' class="rows"' if right else ""
     return f"<table{kind}>{caption}<thead><tr>{titles}</tr></thead>\n<tbody>\n{body}</tbody></table>"
+
+
+def legend(labels: Iterable[str]) -> str:
+    """The names of the lines of a chart, in the order of their colours."""
+    items = "".join(f"<li>{legend_mark(index)}{escape(group_title(label))}</li>" for index, label in enumerate(labels))
+    return f'<ul class="legend">{items}</ul>'
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:

@@ -55,6 +55,7 @@ class Evaluation:
     high: float
     std: float | None = None
     episodes: int | None = None
+    updates: float | None = None
 
 
 class Evaluations:
@@ -76,7 +77,8 @@ class Evaluations:
         )
         episodes, std = as_number(record.get("evaluate/episodes")), as_number(record.get("evaluate/return_std"))
         count = None if episodes is None else int(episodes)
-        row = Evaluation(x, mean, minimum, maximum, low, high, std, count)
+        updates = position_of(record, "updates")
+        row = Evaluation(x, mean, minimum, maximum, low, high, std, count, updates)
         self.count += 1
         self.last = row
         if self.best is None or row.mean >= self.best.mean:  # of equal ones the latest, because its policy is kept
@@ -182,6 +184,8 @@ class Machine:
         self.peak_megabytes: float | None = None
         self.crashes: float | None = None
         self.wall_seconds = 0.0
+        self.times: list[tuple[float, float]] = []
+        """Position and training time so far, one pair per record."""
         self._before: dict[str, float] = {}
         self._ended: dict[str, float] = {}
 
@@ -196,6 +200,8 @@ class Machine:
             {key: numbers[key] for key in numbers if PART.fullmatch(key) or key == "usage/cpu_seconds"}
         )
         self._add_time(numbers.get("time"))
+        if x is not None:
+            self.times.append((x, self.wall_seconds))
 
     @property
     def cpu_seconds(self) -> float | None:

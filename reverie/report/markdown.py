@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from reverie.core.types import Array
 from reverie.core.wording import count
+from reverie.report.efficiency import HEAD as EFFICIENCY_HEAD
+from reverie.report.efficiency import efficiency
+from reverie.report.fairness import warnings
 from reverie.report.foresight_data import Foresight
 from reverie.report.foresight_section import CALIBRATION_HEAD, ERROR_HEAD, about, calibration_rows, error_rows
 from reverie.report.formatting import duration, escape_markdown, number, percent, score, title, whole
@@ -15,8 +19,16 @@ from reverie.report.groups import Comparison, different_settings
 from reverie.report.log_summaries import Alert
 from reverie.report.run_data import RunData
 from reverie.report.run_facts import PART_NAMES, machine_facts, score_lines, shown_metrics, time_parts
-from reverie.report.score_tables import improvement_rows, score_rows, shared_rows
+from reverie.report.score_tables import (
+    NORMALISED_HEAD,
+    SCORE_HEAD,
+    improvement_rows,
+    normalised_rows,
+    score_rows,
+    shared_rows,
+)
 from reverie.report.settings import show_value
+from reverie.report.verdicts import verdicts
 from reverie.report.world_model_verdict import verdict
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -50,7 +62,11 @@ def comparison_text(comparison: Comparison) -> str:
     parts = [f"# {count(len(runs), 'run')}, {count(len(comparison.groups), 'group')}\n"]
     for env, groups in comparison.envs.items():
         rows = score_rows(groups)
-        body = _table(["group", "runs", "final score (IQM)", "95 % interval", "best"], rows)
+        body = _table(SCORE_HEAD, rows)
+        body += "\n" + _list(verdict.sentence() for verdict in verdicts(comparison, env))
+        body += "\n" + _list(warnings(comparison, env))
+        body += "\n" + _table(NORMALISED_HEAD, normalised_rows(groups))
+        body += "\n" + _efficiency(comparison, env)
         body += "\n" + _table(
             ["better", "worse", "probability of improvement", "95 % interval"],
             improvement_rows(comparison.improvements(env)),
@@ -58,7 +74,7 @@ def comparison_text(comparison: Comparison) -> str:
         different = different_settings(groups)
         body += "\n" + _table(["setting", *(group.label for group in groups)],
                               [[key, *map(show_value, row)] for key, row in different.items()])  # fmt: skip
-        parts.append(_section(env, body.strip() + "\n"))
+        parts.append(_section(env, re.sub(r"\n{3,}", "\n\n", body.strip()) + "\n"))
     parts.append(
         _section(
             "Over all environments", _table(["group", "scaled score (IQM)", "95 % interval"], shared_rows(comparison))
@@ -67,6 +83,11 @@ def comparison_text(comparison: Comparison) -> str:
     problems = [f"{run.name}: {problem}" for run in runs for problem in run.problems]
     parts.append(_problems(problems))
     return "\n".join(part for part in parts if part)
+
+
+def _efficiency(comparison: Comparison, env: str) -> str:
+    found = efficiency(comparison, env)
+    return f"{escape_markdown(found.title)}:\n\n{_table(EFFICIENCY_HEAD, found.rows)}" if found else ""
 
 
 def sparkline(values: Array) -> str:

@@ -36,7 +36,7 @@ def attainable_levels(runs: int) -> tuple[float, ...]:
     ranks = tuple(range(2, 4 * runs + 1, 2))
     chances = _distribution(ranks, runs)
     middle = runs * (2 * runs + 1)
-    found = {_tail(chances, abs(total - middle)) for total in np.flatnonzero(chances)}
+    found = {_tail(chances, abs(total - middle)) for total in np.flatnonzero(chances).tolist()}
     return tuple(sorted(found))
 
 

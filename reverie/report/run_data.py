@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reverie.core.counters import Budget
+from reverie.core.types import Array
 from reverie.report.foresight_data import Foresight, read_foresight
 from reverie.report.log_summaries import (
     FARTHEST,
@@ -82,6 +85,16 @@ class RunData:
     def state(self) -> str:
         return str(self.status.get("state") or "unknown state")
 
+    def positions(self, by: str) -> Array:
+        """The positions of all evaluations in env steps, updates or minutes of training (``wall``)."""
+        rows = sorted(self.evaluations.rows, key=lambda row: row.x)
+        x = np.array([row.x if by != "updates" or row.updates is None else row.updates for row in rows])
+        if by != "wall":
+            return x
+        times = np.array(self.machine.times or [(0.0, 0.0)])
+        minutes: Array = np.interp(x, times[:, 0], times[:, 1]) / 60
+        return minutes
+
     @property
     def done(self) -> int:
         """Progress on the run's axis."""
@@ -107,6 +120,15 @@ class RunData:
         env = self.settings.tree.get("env")
         spec = env.get("spec") if isinstance(env, dict) else None
         return as_number(spec.get("solved_at")) if isinstance(spec, dict) else None
+
+    @property
+    def reference_range(self) -> tuple[float, float] | None:
+        """The returns that count as 0 and 1 in normalised scores: of random play, and a reference. None if unknown."""
+        env = self.settings.tree.get("env")
+        spec = env.get("spec") if isinstance(env, dict) else None
+        spec = spec if isinstance(spec, dict) else {}
+        low, high = as_number(spec.get("random")), as_number(spec.get("reference"))
+        return (low, high) if low is not None and high is not None and low != high else None
 
     @property
     def final_score(self) -> float | None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reverie.report import seed_statistics
-from reverie.report.formatting import MISSING, score
+from reverie.report.formatting import MISSING, group_title, score
 from reverie.report.groups import Comparison, Group, Improvement
+
+SCORE_HEAD = ("group", "runs", "final score (IQM)", "95 % interval", "best")
+NORMALISED_HEAD = ("group", "normalised score (IQM)", "95 % interval")
 
 
 def score_rows(groups: Sequence[Group]) -> list[list[str]]:
@@ -16,6 +19,24 @@ def score_rows(groups: Sequence[Group]) -> list[list[str]]:
          score(float(group.best_scores.mean())) if len(group.best_scores) else MISSING]
         for group in groups
     ]  # fmt: skip
+
+
+def titled(rows: Sequence[list[str]]) -> list[list[str]]:
+    """The rows with the names of algorithms as papers write them."""
+    return [[group_title(row[0]), *row[1:]] for row in rows]
+
+
+def normalised_rows(groups: Sequence[Group]) -> list[list[str]]:
+    """Final scores with 0 for random play and 1 for the env's reference. Empty if the env has no references."""
+    found = [(group.label, group.normalised_scores) for group in groups]
+    return [[label, *_with_interval([scores])] for label, scores in found if scores is not None and len(scores)]
+
+
+def shared_scale(comparison: Comparison) -> str:
+    """How scores of several envs are made comparable."""
+    if comparison.has_references:
+        return "In each env, 0 is random play and 1 the reference of the env."
+    return "In each env, scores are scaled from its lowest run (0) to its highest (1)."
 
 
 def shared_rows(comparison: Comparison) -> list[list[str]]:

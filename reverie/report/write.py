@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from reverie.core.errors import RunError
 from reverie.log.progress import progress
-from reverie.report.groups import compare
+from reverie.report.groups import Comparison, compare
 from reverie.report.markdown import comparison_text, run_text
 from reverie.report.page import run_page
 from reverie.report.run_data import gather
@@ -31,10 +32,20 @@ def report_finished(path: Path) -> Path:
 
 def report_runs(paths: list[Path], out: Path) -> Path:
     """Write a comparison of several runs. Returns the path of the page."""
+    return write_comparison(gather_comparison(paths), out)
+
+
+def gather_comparison(paths: Sequence[Path], by: str = "env_steps") -> Comparison:
+    """Read several runs and group them."""
+    with progress(f"reading {len(paths)} runs", total=len(paths)) as task:
+        return compare([gather(path, with_videos=False) for path in task.count(paths)], by)
+
+
+def write_comparison(comparison: Comparison, out: Path) -> Path:
+    """Write the page of a comparison, and its text beside it. Returns the path of the page."""
     from reverie.report.comparison import comparison_page
 
-    with progress(f"comparing {len(paths)} runs"):
-        comparison = compare([gather(path, with_videos=False) for path in paths])
+    with progress("writing the comparison"):
         return _write(out, comparison_page(comparison, out.parent), comparison_text(comparison))
 
 

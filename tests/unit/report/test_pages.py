@@ -195,7 +195,7 @@ def test_a_comparison_in_both_forms(tmp_path: Path) -> None:
     paths += [write_run(tmp_path, f"b{seed}", seed=seed, scores=(1.0, 2.0), settings={"gamma": 0.9}) for seed in (1, 2)]
     page = report_runs(paths, tmp_path / "out" / "all.html").read_text()
     reader = check_safe(page)
-    assert reader.tags.count("svg") == 2 + 2  # the chart in two sizes, two marks of the legend
+    assert reader.tags.count("svg") == 2 * (2 + 2)  # curves and profiles: each in two sizes, two marks of the legend
     text = (tmp_path / "out" / "all.md").read_text()
     assert "| ppo | 3 | 7.00 |" in text
     assert "| ppo | ppo gamma=0.9 | 1.00 | 1.00 to 1.00 |" in text
