@@ -32,6 +32,7 @@ EXTRAS = {
     "minari": ("minari", "datasets of Minari"),
     "onnx": ("onnxruntime", "reverie export --format onnx"),
     "pandas": ("pyarrow", "reverie export --format parquet"),
+    "scope": ("scope", "the viewer of log.scope.enabled=true"),
     "tensorboard": ("tensorboard", "log.tensorboard=true"),
     "video": ("imageio_ffmpeg", "videos as mp4"),
     "wandb": ("wandb", "log.wandb"),

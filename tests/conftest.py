@@ -47,6 +47,7 @@ EXTRAS = {
     "pandas": "pyarrow",
     "procgen": "procgen",
     "robotics": "gymnasium_robotics",
+    "scope": "scope",
     "tensorboard": "tensorboard",
     "video": "imageio_ffmpeg",
     "vizdoom": "vizdoom",

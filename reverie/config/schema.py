@@ -12,6 +12,7 @@ from reverie.core.config import Component, ComponentConfig, Config
 from reverie.data.normaliser import NormaliserConfig
 from reverie.envs.config import EnvConfig
 from reverie.log.metric_styles import MetricRule
+from reverie.log.scope import ScopeConfig
 from reverie.log.wandb import WandbConfig
 
 SCHEMA_VERSION = 8
@@ -86,6 +87,8 @@ class LogConfig(Config):
     """Also write metrics.csv, a table for spreadsheets."""
     tensorboard: bool = False
     """Also write TensorBoard curves into the run folder (needs the extra tensorboard)."""
+    scope: ScopeConfig = ScopeConfig()
+    """Also write columns for the viewer Scope, with log.scope.enabled=true."""
     wandb: WandbConfig | None = None
     """Also send everything to Weights & Biases (needs the extra wandb), e.g. log.wandb.project=pendulum."""
     loggers: tuple[Annotated[ComponentConfig, Component("logger")], ...] = ()
@@ -100,7 +103,8 @@ class LogConfig(Config):
     def all_loggers(self) -> list[ComponentConfig]:
         """The sinks that are switched on, the short forms first."""
         short = [ComponentConfig(kind=kind) for kind in ("csv", "tensorboard") if getattr(self, kind)]
-        return [*short, *([self.wandb] if self.wandb else []), *self.loggers]
+        own = [*([self.scope] if self.scope.enabled else []), *([self.wandb] if self.wandb else [])]
+        return [*short, *own, *self.loggers]
 
 
 class CheckpointConfig(Config):

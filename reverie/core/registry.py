@@ -56,6 +56,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "logger": {
         "bsuite": "reverie.log.bsuite.BSuiteSink",
         "csv": "reverie.log.csv.CsvSink",
+        "scope": "reverie.log.scope.ScopeSink",
         "tensorboard": "reverie.log.tensorboard.TensorBoardSink",
         "wandb": "reverie.log.wandb.WandbSink",
     },
