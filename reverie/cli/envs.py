@@ -1,9 +1,10 @@
-"""``reverie envs``: list and show environments, or check your own."""
+"""``reverie envs``: list, show and test environments, or check your own."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reverie.cli import names
+from reverie.cli import env_page, names, smoke
 from reverie.cli.options import Json
 from reverie.core.wording import count
 
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from reverie.config.catalogue import EnvEntry, SuiteEntry
     from reverie.envs.check import Finding
 
-app = typer.Typer(no_args_is_help=True, help="List environments, or check your own.")
+EnvName = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENV", help="A preset, a Gymnasium id or my_module.MyEnv.", autocompletion=names.complete_env
+    ),
+]
+app = typer.Typer(no_args_is_help=True, help="List, show and test environments, or check your own.")
 
 
 @app.command("list")
@@ -46,14 +53,66 @@ def list_command(
         typer.echo(f"No environment matches '{filter}'. `reverie envs list` shows all.")
 
 
+@app.command("show")
+def show_command(
+    env: EnvName,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a picture of the env to this PNG file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show an env: what it is about, its spaces, its variants and how long they train, and a picture.
+
+    A terminal shows the picture too.
+
+    Example: reverie envs show MiniGrid-DoorKey-5x5-v0 --picture door.png
+    """
+    from reverie.config.env_facts import env_facts
+
+    facts = env_facts(env)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        env_page.print_facts(facts)
+    if facts["install"]:
+        raise typer.Exit
+    if picture is not None or (Console().is_terminal and not as_json):
+        env_page.show_picture(env, picture, as_json)
+
+
+@app.command("smoke")
+def smoke_command(
+    filter: Annotated[
+        str, typer.Argument(metavar="TEXT", help="Test all envs that `envs list TEXT` shows, not one per suite.")
+    ] = "",
+    steps: Annotated[int, typer.Option(min=10, help="Random steps after the warm-up.")] = 1000,
+    every: Annotated[bool, typer.Option("--all", help="Test every installed env, not one per suite.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Play random actions in installed envs and check what comes back. Exits with code 1 if an env fails.
+
+    Checks: no NaN, no black frames, episodes end at their time limit, memory does not keep growing.
+
+    Example: reverie envs smoke mujoco
+    """
+    smoke.smoke_envs(filter, steps, every, as_json)
+
+
+@app.command("pictures")
+def pictures_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The PNG file to write.")],
+    filter: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only suites whose name contains this.")] = "",
+) -> None:
+    """Write a contact sheet with a picture of each installed suite that renders.
+
+    Example: reverie envs pictures suites.png
+    """
+    env_page.write_contact_sheet(file, filter)
+
+
 @app.command("check")
 def check_command(
-    env: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENV", help="A preset, a Gymnasium id or my_module.MyEnv.", autocompletion=names.complete_env
-        ),
-    ],
+    env: EnvName,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE...]", help="Settings, for example env.kwargs.size=5.")
     ] = None,

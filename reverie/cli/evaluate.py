@@ -64,5 +64,7 @@ def evaluate(
         f"interquartile mean {result['return_iqm']:.2f}, min {result['return_min']:.2f}, "
         f"max {result['return_max']:.2f}, mean length {result['length_mean']:.1f}"
     )
+    for key in sorted(key for key in result if key.endswith("_score")):
+        typer.echo(f"{key.replace('_', ' ')} {result[key]:.2f}")
     for key in sorted(key for key in result if key.startswith("log/")):
         typer.echo(f"{key.removeprefix('log/')} {result[key]:.4f}")

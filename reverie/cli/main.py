@@ -23,6 +23,7 @@ from reverie.cli import (
     report,
     resume,
     runs,
+    smoke,
     train,
 )
 from reverie.config.typed import COMMAND_LINE, typed_in
@@ -46,6 +47,7 @@ app.command("foresee")(foresee.foresee)
 app.command("resume", cls=help.SettingsCommand)(resume.resume)
 app.command("verify")(resume.verify)
 app.command("report")(report.report)
+app.command("smoke")(smoke.smoke)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(runs.app, name="runs")

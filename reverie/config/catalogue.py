@@ -83,6 +83,19 @@ def list_envs(filter: str = "", every_id: bool = False) -> list[EnvEntry]:
     return [entry for entry in presets + others if filter.lower() in _searched_text(entry)]
 
 
+def find_entry(name: str) -> EnvEntry:
+    """The entry of one env, whether or not it exists."""
+    register_suites()
+    source: Literal["preset", "gymnasium"] = "gymnasium" if find_in_folder("env", name) is None else "preset"
+    return _entry(name, source, find_env_preset(name))
+
+
+def example_entries() -> list[EnvEntry]:
+    """The entry of the example of each suite."""
+    add_installed()
+    return [find_entry(suite.example) for suite in SUITES if suite.example]
+
+
 def _is_named(suite: Suite, word: str) -> bool:
     """Whether a word (lower case) is part of a suite's name or title, or the beginning of its ids."""
     starts = [prefix.lower() for prefix in suite.prefixes]

@@ -23,7 +23,7 @@ from reverie.core.wording import count as counted
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 _OURS = Path(__file__).parent
 _WRAPPER_FILES = (
-    *(str(_OURS / f"{name}.py") for name in ("episode", "repairs", "check", "smoke")),
+    *(str(_OURS / f"{name}.py") for name in ("episode", "repairs", "check", "smoke", "trial")),
     str(_OURS / "wrappers"),
     str(Path(gym.__file__).parent / "wrappers"),
     str(Path(gym.__file__).parent / "core.py"),

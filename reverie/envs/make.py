@@ -26,7 +26,7 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.errors import line_of
 from reverie.envs.objects import explain_missing
-from reverie.envs.render import prepare_rendering
+from reverie.envs.render import has_frames, prepare_rendering
 from reverie.envs.repairs import repair_env
 from reverie.envs.suite import Suite
 from reverie.envs.suites import SUITES, find_suite, register_env, register_suites, suite_of_module
@@ -48,6 +48,15 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
     for wrapper_class, wrapper in wrappers:
         env = wrapper_class(env, wrapper)
     return TextTokens(env, TextTokens.Config()) if has_text(getattr(env, "observation_space", None)) else env
+
+
+def make_with_frames(config: EnvConfig) -> gym.Env[Any, Any]:
+    """Like :func:`make_env`, with ``render_mode="rgb_array"`` if the env renders frames."""
+    env = make_env(config)
+    if not has_frames(env):
+        return env
+    env.close()
+    return make_env(config, "rgb_array")
 
 
 def with_observation(config: EnvConfig) -> EnvConfig:

@@ -11,7 +11,7 @@ from reverie.core.specs import Specs, read_specs
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, max_episode_steps_of, resolve_vector
 from reverie.envs.render import has_frames
-from reverie.envs.smoke import PATIENCE_STEPS, TRIAL_STEPS, play_trial
+from reverie.envs.trial import PATIENCE_STEPS, TRIAL_STEPS, play_trial
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import gymnasium as gym
+import numpy as np
 
 from reverie.core.types import Array, Row, State
 from reverie.envs.config import EnvConfig
@@ -64,6 +65,25 @@ class KeyMap:
     def lines(self) -> list[str]:
         """The keys as text, one line each."""
         return [f"{keys:>12}  {action}" for keys, action in self.actions.items() if keys != NO_KEY]
+
+
+@dataclass(frozen=True)
+class SuccessScore:
+    """A score of a suite over many episodes, from the fraction of episodes in which each of its goals was reached."""
+
+    name: str
+    """Name of the metric: ``crafter_score`` is ``evaluate/crafter_score``."""
+    prefix: str
+    """The goals are the entries of ``info`` that begin like this. Reached: above 0 at the end of an episode."""
+    goals: int
+    """Number of goals. Without all of them in ``env.log_keys`` there is no score."""
+    combine: Callable[[Array], float]
+    """The score from the success rates (goals,), each from 0 to 1."""
+
+    def of_rates(self, rates: Mapping[str, float]) -> dict[str, float]:
+        """The score by its name, from the success rate of each ``log/<key>``. Empty if goals are missing."""
+        own = [rate for key, rate in sorted(rates.items()) if key.startswith(f"log/{self.prefix}")]
+        return {self.name: self.combine(np.array(own))} if len(own) == self.goals else {}
 
 
 @dataclass(frozen=True)
@@ -138,6 +158,10 @@ class Suite:
     """Returns an accelerator for an unwrapped env, or None. A test decides whether it is used."""
     vector_states: Mapping[str, VectorState] = field(default_factory=dict)
     """How to save its vector classes, by ``module:Class``."""
+
+    # Scores.
+    success_score: SuccessScore | None = None
+    """The suite's own score, for evaluations and reports."""
 
     # Human play.
     keys: Mapping[str, KeyMap] = field(default_factory=dict)

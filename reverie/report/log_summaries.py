@@ -166,8 +166,20 @@ class Episodes:
     def __init__(self) -> None:
         self.returns = Series()
         self.recent: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self.count = 0
+        self._successes: dict[str, int] = {}
+        """In how many episodes each ``log/<key>`` was above 0 at the end."""
+
+    @property
+    def success_rates(self) -> dict[str, float]:
+        """The fraction of episodes in which each ``log/<key>`` was above 0 at the end."""
+        return {key: successes / self.count for key, successes in self._successes.items()}
 
     def add(self, record: Mapping[str, Any]) -> None:
+        self.count += 1
+        for key, value in record.items():
+            if key.startswith("log/") and (key in self._successes or len(self._successes) < MOST_CURVES):
+                self._successes[key] = self._successes.get(key, 0) + ((as_number(value) or 0.0) > 0)
         x, total = position_of(record), as_number(record.get("return"))
         if x is not None and total is not None:
             self.returns.add(x, total)

@@ -7,6 +7,7 @@ from typing import Any
 
 from reverie.config.secrets import hide_in_word
 from reverie.core.wording import count
+from reverie.envs.suites import find_suite
 from reverie.report.formatting import clean, duration, moment, score, whole
 from reverie.report.log_summaries import Value, importance
 from reverie.report.run_data import RunData
@@ -33,7 +34,17 @@ def score_lines(run: RunData) -> list[tuple[str, str]]:
         lines.append((score(run.best_score), f"best, at {whole(best.x)} {run.unit}" if best else "best"))
     if recent:
         lines.append((score(sum(recent) / len(recent)), f"last {count(len(recent), 'training episode')}"))
-    return lines
+    return lines + _suite_scores(run)
+
+
+def _suite_scores(run: RunData) -> list[tuple[str, str]]:
+    """The score of the env's suite over all episodes of the training, if it has one of its own."""
+    suite = find_suite(run.env)
+    if suite is None or suite.success_score is None or not run.episodes.count:
+        return []
+    found = suite.success_score.of_rates(run.episodes.success_rates)
+    label = f"over all {count(run.episodes.count, 'training episode')}"
+    return [(score(value), f"{name.replace('_', ' ')}, {label}") for name, value in found.items()]
 
 
 def shown_metrics(run: RunData) -> list[tuple[str, Series]]:

@@ -26,10 +26,11 @@ def evaluate_policy(
     if sample is not None:
         settings = settings.model_copy(update={"sample": sample})
     seed = int(about["seed"]) if seed is None else seed
-    evaluator = make_evaluator(EnvConfig.model_validate(about["env"]), settings, seed)
+    env = EnvConfig.model_validate(about["env"])
+    evaluator = make_evaluator(env, settings, seed)
     try:
         scores = evaluator.evaluate(policy, episodes, Counters.saved_in(about).clock())
     finally:
         evaluator.close()
     each = {"returns": [score.total for score in scores], "lengths": [score.length for score in scores]}
-    return {"seed": seed, "sample": settings.sample, **summarise(scores, seed), "episodes": episodes, **each}
+    return {"seed": seed, "sample": settings.sample, **summarise(scores, seed, env.id), "episodes": episodes, **each}

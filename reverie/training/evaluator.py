@@ -20,6 +20,7 @@ from reverie.core.types import Array, Clock, Mode, Row, State, is_last
 from reverie.data.rows import stack_rows
 from reverie.envs.config import EnvConfig
 from reverie.envs.probe import probe_env
+from reverie.envs.suites import find_suite
 from reverie.foresight.measure import Measurement, measure
 from reverie.log.progress import Task, progress
 from reverie.policy import Policy
@@ -159,8 +160,11 @@ def _ticker(should_stop: StopCheck) -> Callable[[], None]:
     return tick
 
 
-def summarise(scores: Sequence[EpisodeScore], seed: int) -> dict[str, float]:
-    """Mean, standard deviation, interquartile mean, extremes and a bootstrap interval of the mean return."""
+def summarise(scores: Sequence[EpisodeScore], seed: int, env_id: str = "") -> dict[str, float]:
+    """Mean, standard deviation, interquartile mean, extremes and a bootstrap interval of the mean return.
+
+    With the score of the env's suite, if it has one of its own.
+    """
     returns = np.array([score.total for score in scores])
     low, high = bootstrap_interval(returns, seed)
     summary = {
@@ -176,7 +180,15 @@ def summarise(scores: Sequence[EpisodeScore], seed: int) -> dict[str, float]:
     }
     for key in sorted({key for score in scores for key in score.logs}):
         summary[key] = float(np.mean([score.logs[key] for score in scores]))
-    return summary
+    return summary | _suite_score(scores, env_id)
+
+
+def _suite_score(scores: Sequence[EpisodeScore], env_id: str) -> dict[str, float]:
+    suite = find_suite(env_id)
+    if suite is None or suite.success_score is None:
+        return {}
+    rates = {key: float(np.mean([score.logs.get(key, 0) > 0 for score in scores])) for key in scores[0].logs}
+    return suite.success_score.of_rates(rates)
 
 
 def bootstrap_interval(values: Array, seed: int, level: float = 0.95) -> tuple[float, float]:

@@ -88,7 +88,9 @@ class Orchestrator:
         clock = session.counters.clock()
         scores = self.evaluator.evaluate(session.policy, episodes, clock, should_stop)
         foresight = self.evaluator.measure_foresight(session.policy, clock, should_stop)
-        summary = summarise(scores, session.config.seed) | (foresight.metrics() if foresight else {})
+        summary = summarise(scores, session.config.seed, session.config.env.id) | (
+            foresight.metrics() if foresight else {}
+        )
         self.is_between_steps = False  # a resume from a save between here and the end of the step would repeat the line
         session.recorder.write_now("evaluate", summary)
         session.recorder.show("histogram", "evaluate/returns", values=[score.total for score in scores])

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from reverie.core.types import Array
-from reverie.envs.suite import Registration, Suite
+from reverie.envs.suite import Registration, SuccessScore, Suite
 
 _EPISODE_STEPS = 10_000
 _RENDER_SIZE = 256
@@ -109,6 +109,11 @@ class OrderedSet(MutableSet[Any]):
         self._items.pop(value, None)
 
 
+def crafter_score(rates: Array) -> float:
+    """Geometric mean of success rates in percent, each plus 1, minus 1 (Hafner 2022, section 3.2). 0 to 100."""
+    return float(np.expm1(np.log1p(100 * rates).mean()))
+
+
 SUITE = Suite(
     name="crafter",
     title="Crafter",
@@ -120,6 +125,7 @@ SUITE = Suite(
         "Crafter/Reward": Registration("reverie.envs.suites.crafter:CrafterEnv", _EPISODE_STEPS),
         "Crafter/NoReward": Registration("reverie.envs.suites.crafter:CrafterWithoutReward", _EPISODE_STEPS),
     },
+    success_score=SuccessScore("crafter_score", "achievement_", 22, crafter_score),
     extra="crafter",
     packages={"crafter": "crafter"},
     patch=order_crafter_objects,

@@ -29,6 +29,18 @@ def test_scores_come_from_the_files(tmp_path: Path) -> None:
     ]
 
 
+def test_the_score_of_a_suite_is_over_all_training_episodes(tmp_path: Path) -> None:
+    path = write_run(tmp_path, env="Crafter/Reward")
+    keys = [f"log/achievement_{number}" for number in range(22)]
+    episodes = [dict.fromkeys(keys, 1.0), dict.fromkeys(keys, 0.0), {**dict.fromkeys(keys, 0.0), keys[0]: 7.0}]
+    write_lines(path / "scores.jsonl", [{"env_steps": 10, "return": 1.0, **logs} for logs in episodes])
+    score, label = score_lines(gather(path))[-1]
+    expected = (1 + 200 / 3) ** (1 / 22) * (1 + 100 / 3) ** (21 / 22) - 1
+    assert (float(score), label) == (pytest.approx(expected, abs=0.1), "crafter score, over all 3 training episodes")
+    write_lines(path / "scores.jsonl", [{"env_steps": 10, "return": 1.0, keys[0]: 1.0}])
+    assert "crafter score" not in str(score_lines(gather(path)))
+
+
 def test_frames_are_told_if_they_are_more_than_env_steps(tmp_path: Path) -> None:
     path = write_run(tmp_path)
     assert gather(path).amount == "300 env steps"

@@ -10,7 +10,9 @@ import pytest
 from reverie.core.rng import make_generator
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, make_specs
+from reverie.envs.suites.crafter import crafter_score
 from reverie.envs.vector import SyncVector
+from reverie.training.evaluator import EpisodeScore, summarise
 
 pytestmark = pytest.mark.needs("crafter")
 KEYS = ("achievement_collect_sapling", "achievement_wake_up")
@@ -74,3 +76,24 @@ def test_the_first_achievement_of_an_episode_is_worth_one() -> None:
     assert not terminated
     player._player.health = 0
     assert env.step(0)[2]
+
+
+def test_the_score_is_the_geometric_mean_of_the_paper() -> None:
+    assert crafter_score(np.zeros(22)) == 0
+    assert crafter_score(np.ones(22)) == pytest.approx(100)
+    # One of two achievements in every episode, the other never: sqrt(101 * 1) - 1.
+    assert crafter_score(np.array([1.0, 0.0])) == pytest.approx(np.sqrt(101) - 1)
+
+
+def test_evaluations_have_the_score_if_all_achievements_are_logged() -> None:
+    def scores(names: list[str]) -> list[EpisodeScore]:
+        """Two episodes: every achievement in the first, the first achievement in both, twice in the second."""
+        first = {f"log/achievement_{name}": 1.0 for name in names}
+        second = {key: 2.0 if index == 0 else 0.0 for index, key in enumerate(first)}
+        return [EpisodeScore(0, 1.0, 9, first), EpisodeScore(1, 0.0, 9, second)]
+
+    names = [str(number) for number in range(22)]
+    found = summarise(scores(names), 0, "Crafter/Reward")["crafter_score"]
+    assert found == pytest.approx((101 * 51**21) ** (1 / 22) - 1)
+    assert "crafter_score" not in summarise(scores(names[1:]), 0, "Crafter/Reward")
+    assert "crafter_score" not in summarise(scores(names), 0, "CartPole-v1")
