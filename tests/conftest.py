@@ -34,10 +34,12 @@ if MEMORY_DISK.is_dir() and os.access(MEMORY_DISK, os.W_OK) and shutil.disk_usag
 REPORT_FINISHED = reports.report_finished
 EXTRAS = {
     "atari": "ale_py",
+    "atari-objects": "ocatari",
     "box2d": "Box2D",
     "bsuite": "bsuite",
     "crafter": "crafter",
     "dmc": "dm_control",
+    "envpool": "envpool",
     "memory-maze": "memory_maze",
     "metaworld": "metaworld",
     "minari": "minari",

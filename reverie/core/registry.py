@@ -111,6 +111,8 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "wrapper": {
         "action_repeat": "reverie.envs.wrappers.steps.ActionRepeat",
+        "atari": "reverie.envs.wrappers.atari.Atari",
+        "atari_objects": "reverie.envs.wrappers.atari_objects.AtariObjects",
         "drop_keys": "reverie.envs.wrappers.keys.DropKeys",
         "frame_stack": "reverie.envs.wrappers.observations.FrameStack",
         "grayscale": "reverie.envs.wrappers.images.Grayscale",

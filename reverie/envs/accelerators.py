@@ -21,6 +21,8 @@ from reverie.core.types import Row
 from reverie.envs.suite import Accelerator, Env
 from reverie.envs.suites import suite_of_module
 from reverie.envs.wrappers import images, keys, observations, steps, text
+from reverie.envs.wrappers.atari import Atari
+from reverie.envs.wrappers.atari_start import AtariStart, LastAction
 
 LONG_EPISODE = 1000
 """Actions between two saved states of an exact accelerator."""
@@ -46,6 +48,16 @@ class FrameHistory:
         env._history = {path: deque(frames, maxlen=len(frames)) for path, frames in arrays.items()}
 
 
+class AtariLives:
+    """The lives left, and whether the next episode continues the game."""
+
+    def save(self, env: Any) -> Row:
+        return {"lives": np.array(env.lives), "continues": np.array(env.continues)}
+
+    def load(self, env: Any, arrays: Row) -> None:
+        env.lives, env.continues = int(arrays["lives"]), bool(arrays["continues"])
+
+
 class NoState:
     """A wrapper without state."""
 
@@ -60,6 +72,8 @@ _WRAPPERS: dict[type[Any], Accelerator] = {
     gym.wrappers.TimeLimit: ElapsedSteps(),
     steps.TimeLimit: ElapsedSteps(),
     observations.FrameStack: FrameHistory(),
+    Atari: AtariLives(),
+    AtariStart: LastAction(),
     steps.ActionRepeat: NoState(),
     keys.DropKeys: NoState(),
     images.Grayscale: NoState(),
@@ -78,6 +92,8 @@ class ChainState:
     def __init__(self, links: list[tuple[Env, Accelerator]], every: float) -> None:
         self.every = every
         self._links = links
+        self.spans_episodes = any(isinstance(env, Atari) and env.spans_episodes for env, _ in links)
+        """Whether the simulator goes on across resets. Then an episode does not follow from its seed."""
 
     def save(self) -> Row:
         return {

@@ -25,6 +25,6 @@ def action_repeat(env: EnvConfig) -> int:
 
 def _frame_skip(env: EnvConfig) -> int:
     """Frame skip inside the env. A random one, given as a range, counts with its lower end."""
-    is_atari = env.id.removeprefix("ale_py:").startswith("ALE/")
+    is_atari = env.id.removeprefix("ale_py:").startswith(("ALE/", "atari/"))
     skip = env.kwargs.get("frameskip", ATARI_FRAME_SKIP if is_atari else 1)
     return int(min(skip) if isinstance(skip, list | tuple) else skip)

@@ -66,6 +66,7 @@ class Episode:
         self._actions: list[Any] = []  # since the reset, or since the simulator state in _base
         self._base: Row = {}
         self._accelerator = accelerator
+        self._spans_episodes = accelerator is not None and accelerator.spans_episodes
         self._longest_replay = longest_replay if accelerator is None else min(accelerator.every, longest_replay)
         self._seed, self._stream, self._index, self._stride = seed, stream, index, stride
         self._to_env = make_action_map(specs.action, env.action_space)
@@ -87,6 +88,8 @@ class Episode:
         except Exception as error:
             raise self._explain("reset", result, error) from error
         self.pending = False
+        if self._accelerator is not None and self._spans_episodes:
+            self._base = self._accelerator.save()
         rows["reward"][index] = 0
         rows["is_first"][index] = True
         rows["terminated"][index] = rows["truncated"][index] = False
@@ -180,8 +183,9 @@ class Episode:
     def state(self) -> State:
         """The episode's number, whether a reset is due, and the actions since the reset.
 
-        In a long episode with an accelerator: the simulator's state as ``snapshot`` and the actions since. An episode
-        that is too long to be replayed is saved as ``lost``: a resume truncates it.
+        In a long episode with an accelerator: the simulator's state as ``snapshot`` and the actions since. So too if
+        the simulator goes on across resets. An episode that is too long to be replayed is saved as ``lost``: a resume
+        truncates it.
         """
         spec = self._action_spec
         is_lost = self.is_lost or not (self._is_replayable or self.pending)
@@ -190,6 +194,8 @@ class Episode:
         state = {"episode": self.number, "pending": self.pending and not is_lost, "actions": actions}
         if is_lost:
             return {**state, "lost": True}
+        if self.pending and self._accelerator is not None and self._spans_episodes:
+            return {**state, "snapshot": self._accelerator.save()}
         return {**state, "snapshot": self._base} if self._base and not self.pending else state
 
     def load_state(self, state: State, rows: Row, index: int) -> None:
@@ -199,7 +205,10 @@ class Episode:
         """
         self.number, self.pending = int(state["episode"]), bool(state["pending"])
         self._actions, self._base, self._is_replayable, self.is_lost = [], {}, True, False
-        if not self.pending and (state.get("lost") or not self._replay(state, rows, index)):
+        if self.pending and "snapshot" in state:
+            self._replay(state, rows, index)
+            self.pending = True
+        elif not self.pending and (state.get("lost") or not self._replay(state, rows, index)):
             self.abandon(rows, index)
 
     def _replay(self, state: State, rows: Row, index: int) -> bool:

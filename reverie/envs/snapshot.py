@@ -114,7 +114,7 @@ def _interrupt(config: EnvConfig, seed: int, every: float = math.inf) -> _Interr
         try:
             inside = player.reach_middle()
             rows = player.resume()
-            due = {"episode": player.episode.number, "pending": True, "actions": inside["actions"][:0]}
+            due = player.due()
             after_due = player.reset()
         except Exception as error:
             raise ProbeFailed(f"it failed under random actions: {_first_line(error)}") from error
@@ -160,6 +160,12 @@ class _Player:
         """The rows from a reset on, whether or not the current episode has ended."""
         self.episode.reset(self._rows, 0)
         return [self._hash_row(), *self._play("beyond", _BEYOND)]
+
+    def due(self) -> State:
+        """A snapshot as if a reset were due."""
+        state = self.episode.state()
+        no_actions = state["actions"][:0]
+        return state if self.episode.pending else {"episode": state["episode"], "pending": True, "actions": no_actions}
 
     def close(self) -> None:
         self._env.close()

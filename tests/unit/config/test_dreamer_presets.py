@@ -175,5 +175,5 @@ def test_debug_applies_on_top_of_a_task_preset() -> None:
 def test_task_presets_choose_the_observations() -> None:
     assert make("dmc_vision").env.kwargs == {"proprio": False, "image": True}
     wrappers: Any = make("atari").env.wrappers
-    assert [wrapper.kind for wrapper in wrappers] == ["grayscale", "resize"]
-    assert wrappers[1].height == 96
+    assert [(wrapper.kind, wrapper.height, wrapper.noops) for wrapper in wrappers] == [("atari", 96, 30)]
+    assert (make("atari").env.obs, make("atari100k").env.obs) == ("gray", "rgb")
