@@ -39,6 +39,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "qlearning": "reverie.algos.qlearning.QLearning",
         "reinforce": "reverie.algos.reinforce.Reinforce",
         "sac": "reverie.algos.sac.SAC",
+        "tdmpc2": "reverie.algos.tdmpc2.TDMPC2",
     },
     "buffer": {
         "replay": "reverie.data.replay.ReplayBuffer",
@@ -61,6 +62,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "wandb": "reverie.log.wandb.WandbSink",
     },
     "model": {
+        "latent_mlp": "reverie.models.latent_mlp.LatentMLP",
         "rssm": "reverie.models.world_model.RSSMWorldModel",
     },
     "network": {
@@ -91,6 +93,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "deviation": "reverie.nets.scaling.DeviationScale",
         "none": "reverie.nets.scaling.NoScale",
         "percentile": "reverie.nets.scaling.PercentileScale",
+        "range": "reverie.nets.scaling.RangeScale",
     },
     "sampler": {
         "mixture": "reverie.data.mixture_sampler.MixtureSampler",

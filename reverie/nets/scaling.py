@@ -44,6 +44,43 @@ class PercentileScale(nn.Module):
         return self.low, (self.high - self.low).clamp(min=self.config.limit)
 
 
+class RangeScale(nn.Module):
+    """Moving average of the range between two percentiles, itself at least ``limit``. Hansen et al. 2024 (TD-MPC2).
+
+    Unlike :class:`PercentileScale`, which averages both percentiles, it starts at ``limit`` and has no offset.
+    """
+
+    class Config(ComponentConfig):
+        kind: str = "range"
+        rate: float = Field(0.01, gt=0, le=1)
+        """Step of the moving average of the range."""
+        low: float = Field(5.0, ge=0, le=100)
+        """Lower percentile."""
+        high: float = Field(95.0, ge=0, le=100)
+        """Upper percentile."""
+        limit: float = Field(1.0, gt=0)
+        """Smallest range, so that noise around equal returns is not amplified."""
+
+    range: Tensor
+    zero: Tensor
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("range", torch.full((), config.limit))
+        self.register_buffer("zero", torch.zeros(()), persistent=False)
+
+    def update(self, returns: Tensor) -> None:
+        """Move towards the range of a batch of returns, of any shape."""
+        levels = torch.tensor([self.config.low, self.config.high], device=returns.device) / 100
+        low, high = torch.quantile(returns.detach().flatten(), levels)
+        self.range.lerp_((high - low).clamp(min=self.config.limit), self.config.rate)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Offset and scale."""
+        return self.zero, self.range
+
+
 class DeviationScale(nn.Module):
     """Running mean and standard deviation, with bias correction because both start at 0."""
 

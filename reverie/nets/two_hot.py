@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from reverie.core.config import Config
-from reverie.functional.symlog import symexp_bins, two_hot_losses, two_hot_mean
+from reverie.functional.symlog import symexp, symexp_bins, symlog, two_hot_losses, two_hot_mean
 from reverie.nets.backend_module import BackendModule
 from reverie.nets.blocks import make_dense, make_linear
 from reverie.nets.one_hot import Features
@@ -59,6 +59,19 @@ class TwoHot:
     def loss(self, *targets: Tensor) -> tuple[Tensor, ...]:
         """The cross entropy (...) with each of the targets (...)."""
         return two_hot_losses(self.logits, self.probs, self.bins, *targets)
+
+
+class SymlogTwoHot(TwoHot):
+    """A distribution over evenly spaced bins in symlog space, where its mean is taken too. Hansen et al. 2024.
+
+    :class:`TwoHot` takes the mean of the bins' own values.
+    """
+
+    def mean(self) -> Tensor:
+        return symexp(super().mean())
+
+    def loss(self, *targets: Tensor) -> tuple[Tensor, ...]:
+        return super().loss(*(symlog(target) for target in targets))
 
 
 class Normal:

@@ -141,6 +141,7 @@ class Collector:
         del row["previous_action"]
         if self._interaction.act_metrics is not None:
             self._act_metrics.append(self._interaction.act_metrics)
+            self._interaction.act_metrics = None  # so that nothing is left over that a checkpoint would lack
         return row
 
     def state(self) -> State:

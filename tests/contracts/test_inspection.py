@@ -29,6 +29,8 @@ from tests.unit.algos.test_planet import SMALL as SMALL_PLANET
 
 ACTIONS = (DISCRETE, BOX, MULTI_DISCRETE, MULTI_BINARY, MIXED_ACTION)
 GRU = {"network": {"kind": "gru", "units": 8, "encoder": {"kind": "mlp", "units": [8]}}}
+ALONE = {"planner": {"kind": "none"}, "model": {"kind": "latent_mlp", "latent": 16, "units": 8, "encoder_units": 8}}
+"""TD-MPC2 acting by its policy, which is what it shows."""
 CASES = [
     pytest.param(kind, action, settings, id=f"{kind}-{action.kind}{'-gru' if settings else ''}")
     for kind in registry.kinds("algorithm")
@@ -45,7 +47,8 @@ def make_agent(kind: str, action: Any, settings: dict[str, Any]) -> tuple[Any, R
     """An agent, and rows (2, 5). The second env starts an episode at its fourth row."""
     found = registry.load("algorithm", kind)
     specs = Specs(INDEX if kind == "qlearning" else VECTOR, action)
-    config = found.Config.model_validate({"dreamer": SMALL, "planet": SMALL_PLANET}.get(kind, settings))
+    tiny = {"dreamer": SMALL, "planet": SMALL_PLANET, "tdmpc2": ALONE}
+    config = found.Config.model_validate(tiny.get(kind, settings))
     agent = found(config, specs, make_generator("weights"))
     rows = random_rows(specs, 2, 5)
     rows["is_first"][:, 0] = rows["is_first"][1, 3] = True

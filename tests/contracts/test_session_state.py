@@ -76,6 +76,10 @@ CASES = {
         "Reverie/Motion-v0:sac", "env.num_envs=1", "phases.prefill.duration_steps=40", "phases.prefill.collect.rows=40",
         "buffers.main.capacity=16", "algorithm.batch_size=4", "algorithm.units=[8]", "algorithm.image_features=8",
     ),
+    "tdmpc2": (
+        "Pendulum-v1:tdmpc2", "debug", "phases.prefill.duration_steps=30", "phases.prefill.collect.rows=40",
+        "phases.pretrain.duration_updates=1", "phases.pretrain.update.updates=1", "algorithm.episodic=true",
+    ),
     "reinforce": ("CartPole-v1:reinforce", "algorithm.network.units=[8]"),
     "q-learning": ("Taxi-v4:qlearning",),
     "q-learning with worker processes": ("Taxi-v4:qlearning", "env.vector=process", "env.workers=2"),

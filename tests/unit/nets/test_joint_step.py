@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,7 @@ def make() -> tuple[dict[str, Adam], list[nn.Parameter]]:
 
 
 def step(
-    rows_each: int, max_grad_norm: float | None = None
+    rows_each: int, max_grad_norm: float | None = None, joint_norm: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[float]]:
     optimizers, (a, b) = make()
 
@@ -29,7 +31,7 @@ def step(
         return Loss(errors.sum(), {"error": errors.sum()}, {"errors": errors.sum(1).detach()})
 
     rates = {"a": 0.1, "b": 0.2}
-    result = minimise_jointly(optimizers, loss_fn, ROWS.split(rows_each), rates, max_grad_norm)
+    result = minimise_jointly(optimizers, loss_fn, ROWS.split(rows_each), rates, max_grad_norm, joint_norm=joint_norm)
     return result.metrics, result.aux, [float(parameter.detach()) for parameter in (a, b)]
 
 
@@ -64,3 +66,12 @@ def test_parameters_without_gradient_get_zeros() -> None:
     minimise_jointly(optimizers, Loss, [a.sum()], {"a": 0.1, "b": 0.1})
     assert float(b.detach()) == -2
     assert (optimizers["b"].gradient == 0).all()
+
+
+def test_a_joint_norm_clips_all_optimisers_by_the_same_factor() -> None:
+    """The gradients 20.5 and -84 have a norm of 86.46 together. Clipped to 10, they keep their ratio."""
+    metrics, _, values = step(3, max_grad_norm=10.0, joint_norm=True)
+    factor = 10 / math.hypot(20.5, 84)
+    assert float(metrics["a_grad_norm"]) == pytest.approx(20.5)
+    a, b = 20.5 * factor, 84 * factor
+    assert values == pytest.approx([1 - 0.1 * a / (a + 1), -2 + 0.2 * b / (b + 1)], rel=1e-4)

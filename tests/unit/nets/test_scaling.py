@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from reverie import backend
-from reverie.nets.scaling import DeviationScale, NoScale, PercentileScale
+from reverie.nets.scaling import DeviationScale, NoScale, PercentileScale, RangeScale
 
 ZERO_TO_HUNDRED = torch.arange(101.0)
 
@@ -60,3 +60,13 @@ def test_running_statistics_are_in_the_state(kind: type[PercentileScale] | type[
     scale.update(ZERO_TO_HUNDRED)
     backend.load_module_state(other, backend.module_state(scale))
     assert numbers(other) == numbers(scale)
+
+
+def test_a_range_moves_by_the_rate_and_starts_at_its_limit() -> None:
+    """The percentiles of 0 to 100 are 5 and 95: a range of 90."""
+    scale = RangeScale(RangeScale.Config(rate=0.1))
+    assert numbers(scale) == [0, 1]
+    scale.update(ZERO_TO_HUNDRED)
+    assert numbers(scale) == pytest.approx([0, 0.9 + 9])
+    scale.update(ZERO_TO_HUNDRED / 1000)  # a range of 0.09 counts as 1
+    assert numbers(scale) == pytest.approx([0, 0.9 * 9.9 + 0.1])
