@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.fastest_matmul import fastest_matmul
 from reverie import backend
 from reverie.algos import dreamer
 from reverie.config.compose import compose
@@ -139,7 +140,7 @@ def act_milliseconds(agent: dreamer.Dreamer, num_envs: int) -> float:
 
 
 def measure(obs: str, size: str, updates: int, settings: list[str]) -> dict[str, Any]:
-    matmul = os.environ.get("MATMUL") or backend.best_matmul("cpu")  # the latter is what every run does
+    matmul = fastest_matmul()
     backend.configure_process(BackendConfig(threads=1))
     agent = make_agent(obs, size, settings, backend.Backend(matmul=matmul))
     rng = make_generator(0, "noise")

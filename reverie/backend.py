@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from reverie.core.errors import ConfigError
 from reverie.core.types import State
+from reverie.kernels.products import has_onednn
 from reverie.machine import denormals
-from reverie.machine.processor import is_half_used_by_mkl
 
 CPU = torch.device("cpu")
 SHAPES_KEPT = 128
@@ -27,7 +27,7 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's numbers for mallopt
 
 
 class BackendSettings(Protocol):
-    """The ``backend`` section of a config, with every ``auto`` resolved."""
+    """The ``backend`` section of a config. ``auto`` means the default of :class:`Backend`."""
 
     @property
     def device(self) -> str: ...
@@ -43,6 +43,8 @@ class BackendSettings(Protocol):
     def precision(self) -> str: ...
     @property
     def matmul(self) -> str: ...
+    @property
+    def numpy_matmul(self) -> str: ...
     @property
     def flush_denormals(self) -> bool: ...
 
@@ -60,7 +62,9 @@ class Backend:
     precision: str = "float32"
     """What networks compute in: float32 or bfloat16."""
     matmul: str = "torch"
-    """Library for big float32 matmuls: torch or onednn."""
+    """Library for big float32 matmuls of the torch engine: torch or onednn."""
+    numpy_matmul: str = "numpy"
+    """Library for big matmuls of the numpy engine: numpy, torch or onednn."""
     microbatches: int = 1
     """How many microbatches an update splits its batch into."""
 
@@ -68,13 +72,10 @@ class Backend:
     def from_settings(cls, settings: BackendSettings) -> Backend:
         """The backend of a config. ConfigError if this machine lacks the device or the matmul library."""
         device = check_device(settings.device)
-        if settings.matmul == "onednn" and device.type == "cpu" and not _has_onednn():
-            raise ConfigError(
-                "backend.matmul is onednn, which this build of torch does not have.",
-                "Set backend.matmul=torch. A run that began with onednn then no longer continues bit for bit.",
-            )
+        if device.type == "cpu" and not has_onednn():
+            _refuse_onednn(settings)
         # Only torch splits batches: the numpy engine takes a batch whole.
-        is_numpy = settings.engine == "numpy" and device.type == "cpu" and settings.microbatches == 1
+        is_numpy = settings.engine in ("numpy", "auto") and device.type == "cpu" and settings.microbatches == 1
         is_rounded = settings.precision == "bfloat16"
         is_onednn = settings.matmul == "onednn" and device.type == "cpu" and not is_rounded
         return cls(
@@ -82,6 +83,7 @@ class Backend:
             engine="numpy" if is_numpy else "torch",
             precision="bfloat16" if is_rounded else "float32",
             matmul="onednn" if is_onednn else "torch",
+            numpy_matmul="numpy" if settings.numpy_matmul == "auto" else settings.numpy_matmul,
             microbatches=settings.microbatches,
         )
 
@@ -112,6 +114,16 @@ class Backend:
 
 
 DEFAULT = Backend()
+
+
+def _refuse_onednn(settings: BackendSettings) -> None:
+    chosen = {"matmul": settings.matmul, "numpy_matmul": settings.numpy_matmul}
+    for key, other in (("matmul", "torch"), ("numpy_matmul", "numpy")):
+        if chosen[key] == "onednn":
+            raise ConfigError(
+                f"backend.{key} is onednn, which this build of torch does not have.",
+                f"Set backend.{key}={other}. A run that began with onednn then no longer continues bit for bit.",
+            )
 
 
 @contextmanager
@@ -199,15 +211,6 @@ def best_precision(device: str) -> str:
     chosen = check_device(device)
     has_bfloat16 = chosen.type == "cuda" and torch.cuda.get_device_capability(chosen) >= (8, 0)
     return "bfloat16" if has_bfloat16 else "float32"
-
-
-def best_matmul(device: str) -> str:
-    """What ``matmul: auto`` stands for: oneDNN where torch's own library uses half of the processor."""
-    return "onednn" if device == "cpu" and is_half_used_by_mkl() and _has_onednn() else "torch"
-
-
-def _has_onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def check_device(name: str) -> torch.device:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from reverie.core.types import Array, Row
+from reverie.kernels.products import array_matmul
 from reverie.nets.numpy.distributions import NumpyDistribution, has_numpy_form, make_numpy_distribution
 from reverie.nets.numpy.mlp import Activations, NumpyInput, NumpyLayer, NumpyMLP, is_plain_mlp, make_numpy_layers
 
@@ -26,8 +27,9 @@ class NumpyActorCritic:
         self.inputs = NumpyInput(model.actor_trunk.inputs)
         self.action_head = model.action_head
         self.is_shared = model.critic_trunk is model.actor_trunk
-        self.actor_trunk = NumpyMLP(make_numpy_layers(model.actor_trunk.layers))
-        self.critic_trunk = NumpyMLP(make_numpy_layers(model.critic_trunk.layers))
+        matmul = array_matmul(model.backend.numpy_matmul)
+        self.actor_trunk = NumpyMLP(make_numpy_layers(model.actor_trunk.layers, matmul))
+        self.critic_trunk = NumpyMLP(make_numpy_layers(model.critic_trunk.layers, matmul))
         self.action_output = NumpyMLP([NumpyLayer(model.action_head.output)])
         self.value_output = NumpyMLP([NumpyLayer(model.value_head)])
 

@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 from reverie.agents.q_network import QNetwork
+from reverie.backend import Backend
 from reverie.core.types import Array, Carry, Row
 from reverie.functional.gradients import huber_gradient
 from reverie.functional.transition_batch import TransitionBatch
+from reverie.kernels.products import array_matmul
 from reverie.nets.numpy.mlp import NumpyInput, NumpyLayer, NumpyMLP, ignore_overflow, is_plain_mlp, make_numpy_layers
 from reverie.nets.optim import FlatOptimizer, Result
 from reverie.nets.q_heads import ScalarHead
@@ -38,10 +40,11 @@ class DQNEngine(Protocol):
 class NumpyQNetworks:
     """The online and the target network. Built after the optimiser, which moves weights to their final storage."""
 
-    def __init__(self, online: QNetwork, target: QNetwork, optimizer: FlatOptimizer) -> None:
+    def __init__(self, online: QNetwork, target: QNetwork, optimizer: FlatOptimizer, backend: Backend) -> None:
+        matmul = array_matmul(backend.numpy_matmul)
         self.inputs = NumpyInput(online.trunk.inputs)
         self.online, self.target = (
-            NumpyMLP([*make_numpy_layers(network.trunk.layers), NumpyLayer(network.head.advantage)])
+            NumpyMLP([*make_numpy_layers(network.trunk.layers, matmul), NumpyLayer(network.head.advantage)])
             for network in (online, target)
         )
         self.optimizer = optimizer

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 
 from reverie.agents.soft_actor_critic import LOG_STD, Actions, Actor, ContinuousActions, Critics
+from reverie.backend import Backend
 from reverie.core.types import Array, Carry, Row, random_array
 from reverie.functional.transition_batch import TransitionBatch
+from reverie.kernels.products import array_matmul
 from reverie.nets.numpy.distributions import NumpySquashedGaussian
 from reverie.nets.numpy.mlp import (
     NumpyEnsemble,
@@ -52,10 +54,12 @@ class NumpySoftActorCritic:
         temperature: Temperature,
         actor_optimizer: FlatOptimizer,
         critic_optimizer: FlatOptimizer,
+        backend: Backend,
     ) -> None:
+        matmul = array_matmul(backend.numpy_matmul)
         self.inputs = NumpyInput(critics.encoder.network)
-        self.actor = NumpyMLP([*make_numpy_layers(actor.layers), NumpyLayer(actor.output)])
-        self.critics, self.target_critics = (NumpyEnsemble(each.ensemble) for each in (critics, target_critics))
+        self.actor = NumpyMLP([*make_numpy_layers(actor.layers, matmul), NumpyLayer(actor.output)])
+        self.critics, self.target_critics = (NumpyEnsemble(each.ensemble, matmul) for each in (critics, target_critics))
         self.temperature = temperature
         self.actor_optimizer, self.critic_optimizer = actor_optimizer, critic_optimizer
 

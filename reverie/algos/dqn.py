@@ -91,7 +91,9 @@ class DQN:
     """For all observations, and for discrete actions."""
 
     Config = DQNConfig
-    traits = Traits(actions=("discrete",), recurrent=True, priorities=True, microbatches=True, observes=True)
+    traits = Traits(
+        actions=("discrete",), recurrent=True, priorities=True, microbatches=True, numpy_engine=True, observes=True
+    )
 
     def __init__(self, config: DQNConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:
         self.config = config
@@ -106,7 +108,7 @@ class DQN:
         self.optimizer = optimizer(config.optimizer, self.online.parameters())
         self.numpy_engine: NumpyQNetworks | None = None
         if backend.engine == "numpy" and has_numpy_form(self.online):
-            self.numpy_engine = NumpyQNetworks(self.online, self.target, self.optimizer)
+            self.numpy_engine = NumpyQNetworks(self.online, self.target, self.optimizer, backend)
 
     @property
     def engine(self) -> DQNEngine:

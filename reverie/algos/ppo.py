@@ -104,7 +104,7 @@ class PPO(ActorCriticAgent):
     Config = PPOConfig
     traits = Traits(
         actions=("discrete", "continuous", "multi_discrete", "multi_binary"), on_policy=True, recurrent=True,
-        microbatches=True,
+        microbatches=True, numpy_engine=True,
     )  # fmt: skip
 
     def __init__(self, config: PPOConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:

@@ -115,7 +115,7 @@ class SAC:
     Config = SACConfig
     traits = Traits(
         actions=("continuous", "discrete"), unbounded_actions=False, recurrent=True, priorities=True,
-        microbatches=True, observes=True,
+        microbatches=True, numpy_engine=True, observes=True,
     )  # fmt: skip
 
     def __init__(self, config: SACConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:
@@ -139,7 +139,7 @@ class SAC:
         if backend.engine == "numpy" and has_numpy_form(self.action_kind, self.actor, self.critics):
             self.numpy_engine = NumpySoftActorCritic(
                 self.actor, self.critics, self.target_critics, self.temperature, self.actor_optimizer,
-                self.critic_optimizer,
+                self.critic_optimizer, backend,
             )  # fmt: skip
 
     @property

@@ -75,14 +75,14 @@ def _create(
     """Build the algorithm and, if it fits, the run's folder. Returns the execution and notes for the user."""
     from reverie.config.debug_mode import debug_notes
     from reverie.config.files import config_to_yaml
-    from reverie.runs.assemble import build_first
+    from reverie.runs.assemble import build_new
     from reverie.runs.execute import Execution
     from reverie.runs.init_from import choose_weights
     from reverie.runs.setting_sources import run_name, write_sources
     from reverie.store.run_folder import create_run, removed_if_unwritable
 
+    prepared, built = build_new(prepared)
     config, composed = prepared.config, prepared.composed
-    built = build_first(prepared)
     weights = None if source is None else choose_weights(built.algorithm, source, init_pattern)
     name = run_name(spec, config, composed)
     folder = create_run(runs_dir, spec, config.seed, config_to_yaml(config), sys.argv, name)

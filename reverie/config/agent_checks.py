@@ -42,10 +42,10 @@ def build_algorithm(config: RunConfig, specs: Specs, streams: Streams, backend: 
     return algorithm
 
 
-def check_agent(config: RunConfig, specs: Specs) -> Reads | None:
-    """Refuse an agent that does not fit the env or its buffers; returns what its hooks read.
+def check_agent(config: RunConfig, specs: Specs) -> Algorithm | None:
+    """Refuse an agent that does not fit the env or its buffers; returns its algorithm, without weights.
 
-    It is built without weights, so a big one costs nothing. Returns None for your own classes: they may read their
+    Without weights a big one costs nothing. Returns None for your own classes: they may read their
     weights while they are built, so only a run that trains builds them.
     """
     if any(path[-1] == "kind" and "." in str(kind) for path, kind in leaves(config.algorithm.model_dump())):
@@ -55,7 +55,7 @@ def check_agent(config: RunConfig, specs: Specs) -> Reads | None:
     with without_weights() as backend:
         algorithm = build_algorithm(config, specs, Streams(config.seed), backend)
     check_reads(config, algorithm.reads)
-    return algorithm.reads
+    return algorithm
 
 
 def check_data(config: RunConfig, reads: Reads) -> None:

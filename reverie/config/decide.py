@@ -1,4 +1,6 @@
-"""Resolve every ``auto`` that depends on the machine or the env: device, engine, vector, network, storage, videos.
+"""Resolve every ``auto`` that depends on the machine or the env: device, vector, network, storage, videos.
+
+Engine and matmul libraries of a CPU follow in :mod:`reverie.config.kernel_choice`.
 
 Most choices change bits, so they are made once, when the run is created, and written into the run's config.yaml.
 """
@@ -77,10 +79,9 @@ def _decide_backend(settings: Tree, algorithm: str) -> None:
     if settings["device"] == "auto":
         settings["device"] = backend.best_device()
     device = settings["device"]
-    if settings["engine"] == "auto":
-        settings["engine"] = "numpy" if device == "cpu" else "torch"
     if settings["precision"] == "auto":
         has_bfloat16 = device != "cpu" and algorithm_traits(algorithm).bfloat16
         settings["precision"] = backend.best_precision(device) if has_bfloat16 else "float32"
-    if settings["matmul"] == "auto":
-        settings["matmul"] = backend.best_matmul(device)
+    if device != "cpu":  # on a CPU they are measured once the algorithm is known
+        unused = {"engine": "torch", "matmul": "torch", "numpy_matmul": "numpy"}
+        settings.update({key: value for key, value in unused.items() if settings[key] == "auto"})

@@ -148,7 +148,14 @@ def _from_7(tree: Tree) -> list[str]:
     return []
 
 
+def _from_8(tree: Tree) -> list[str]:
+    """Version 8 had only numpy's own matmuls in the numpy engine. Complete configs keep them."""
+    if isinstance(tree.get("backend"), dict):
+        tree["backend"].setdefault("numpy_matmul", "numpy")
+    return []
+
+
 MIGRATIONS: dict[int, Migration] = dict(
-    enumerate((_from_0, _from_1, _from_2, _from_3, _from_4, _from_5, _from_6, _from_7))
+    enumerate((_from_0, _from_1, _from_2, _from_3, _from_4, _from_5, _from_6, _from_7, _from_8))
 )
 """The function that migrates from each version to the next."""

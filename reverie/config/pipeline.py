@@ -19,6 +19,7 @@ from reverie.config.debug_mode import prepare_debug
 from reverie.config.decide import decide_auto, decide_before_probe
 from reverie.config.fields import fill_defaults
 from reverie.config.files import config_to_tree, read_tree
+from reverie.config.kernel_choice import choose_kernels
 from reverie.config.overrides import phase_config
 from reverie.config.phases import Phase, flatten_phases
 from reverie.config.problems import check_written
@@ -27,6 +28,7 @@ from reverie.config.schema import BackendConfig, EvaluateConfig, RunConfig
 from reverie.config.tree import Tree, get, join_path
 from reverie.config.typed import typed_source
 from reverie.config.validate import load_config, load_part
+from reverie.core.contracts import Algorithm
 from reverie.core.errors import ConfigError, RunError
 from reverie.core.specs import Specs
 from reverie.data.source import check_fits, check_holdout, open_source
@@ -66,9 +68,7 @@ def prepare_new(
     check_written(composed.tree, composed.sources)
     prepared = resolve(composed, steps)
     check(prepared)
-    if tries_algorithm:
-        _try_algorithm(prepared)
-    return prepared
+    return _try_algorithm(prepared) if tries_algorithm else prepared
 
 
 def read_saved(path: Path, known: EnvFacts | None = None) -> Prepared:
@@ -137,11 +137,20 @@ def check(prepared: Prepared, stored: Iterable[str] = ()) -> None:
     _check_phases(prepared)
 
 
-def _try_algorithm(prepared: Prepared) -> None:
+def _try_algorithm(prepared: Prepared) -> Prepared:
     """Check that the algorithm fits the env and the buffers, and that there are enough rows for its first update."""
-    reads = check_agent(prepared.config, prepared.specs)
-    if reads is not None:
-        check_data(prepared.config, reads)
+    algorithm = check_agent(prepared.config, prepared.specs)
+    if algorithm is None:
+        return prepared
+    check_data(prepared.config, algorithm.reads)
+    return with_kernels(prepared, algorithm)
+
+
+def with_kernels(prepared: Prepared, algorithm: Algorithm) -> Prepared:
+    """The same with the engine and the matmul libraries that are fastest for this algorithm."""
+    config, notes = choose_kernels(prepared.config, algorithm)
+    prepared.composed.notes += notes
+    return replace(prepared, config=config)
 
 
 def check_policy(about: Mapping[str, Any], specs: Specs) -> None:

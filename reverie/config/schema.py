@@ -15,7 +15,7 @@ from reverie.log.metric_styles import MetricRule
 from reverie.log.scope import ScopeConfig
 from reverie.log.wandb import WandbConfig
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 
 class ForesightConfig(Config):
@@ -61,7 +61,7 @@ class BackendConfig(Config):
     engine: Literal["auto", "numpy", "torch"] = "auto"
     """What fully connected networks run on: numpy, which is several times faster for small ones on a CPU, or torch.
     Other networks always use torch, and so do all networks if there are several ``microbatches``. auto takes numpy on a
-    CPU."""
+    CPU, unless a measurement of the run's layers finds torch faster."""
     microbatches: int = Field(1, ge=1)
     """Microbatches into which PPO, DQN, SAC, REINFORCE and Dreamer split every batch. Their gradients are added up.
     More microbatches need less memory. A run that runs out of memory doubles them."""
@@ -69,8 +69,10 @@ class BackendConfig(Config):
     """What Dreamer's networks compute in. Weights, losses and samples stay float32. auto takes bfloat16 on CUDA devices
     that have it, and float32 elsewhere. The other algorithms compute in float32."""
     matmul: Literal["auto", "torch", "onednn"] = "auto"
-    """Library for torch's big matmuls on a CPU, in fully connected layers and in Dreamer: torch's own, or oneDNN, which
-    is twice as fast on AMD's processors from Zen 5 on. auto takes oneDNN there. The numpy engine uses numpy's BLAS."""
+    """Library for torch's big matmuls on a CPU, in fully connected layers and in Dreamer: torch's own, or oneDNN. auto
+    measures both with the sizes of this run."""
+    numpy_matmul: Literal["auto", "numpy", "torch", "onednn"] = "auto"
+    """Library for the numpy engine's big matmuls: numpy's own BLAS, torch's or oneDNN. auto measures all of them."""
     flush_denormals: bool = True
     """Treat numbers closer to zero than 1.2e-38 (float32) as zero. Without it, updates of networks with dead units
     become several times slower on many processors."""

@@ -49,6 +49,8 @@ class Traits:
     """Its updates write priorities back, which a prioritised sampler needs."""
     bfloat16: bool = False
     """Can compute in bfloat16 (``backend.precision``)."""
+    numpy_engine: bool = False
+    """Its updates of plain networks also exist in numpy (``backend.engine``)."""
     observes: bool = False
     """Its ``act`` knows ``Mode.OBSERVE``: it updates the carry, returns the extras and skips planning. Other algorithms
     get ``Mode.COLLECT`` where a controller chooses the actions."""

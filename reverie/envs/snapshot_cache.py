@@ -10,9 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import os
 import platform
-import tempfile
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import blake2b
@@ -26,7 +24,7 @@ from reverie.envs.accelerators import LONG_EPISODE, ChainState, find_accelerator
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import find_spec, is_dotted
 from reverie.envs.suites import SUITES
-from reverie.store import documents
+from reverie.store.cache import read_entry, write_entry
 
 Kind = Literal["exact", "statistical"]
 Method = Literal["replay", "replay+state", "arrays", "none", "unchecked"]
@@ -64,8 +62,8 @@ def load_verdict(config: EnvConfig) -> SnapshotVerdict | None:
     key = verdict_key(config)
     if key not in _known:
         try:
-            _known[key] = SnapshotVerdict.from_json(documents.read_json(_path(key)))
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError):
+            _known[key] = SnapshotVerdict.from_json(read_entry("snapshots", key))
+        except (ValueError, KeyError, TypeError):
             return None
     return _known[key]
 
@@ -74,14 +72,7 @@ def save_verdict(config: EnvConfig, verdict: SnapshotVerdict) -> None:
     """Cache a verdict in this process and, if possible, on disk."""
     key = verdict_key(config)
     _known[key] = verdict
-    try:
-        path = _path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".new", delete=False) as file:
-            json.dump(verdict.to_json(), file)
-        os.replace(file.name, path)
-    except (OSError, RuntimeError):
-        return
+    write_entry("snapshots", key, verdict.to_json())
 
 
 def admitted_accelerator(config: EnvConfig, env: gym.Env[Any, Any]) -> ChainState | None:
@@ -139,9 +130,3 @@ def _source(module: str) -> str | None:
         return blake2b(Path(spec.origin).read_bytes()).hexdigest() if spec and spec.origin else None
     except (OSError, ImportError, ValueError):
         return None
-
-
-def _path(key: str) -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    default = (Path(base) if base else Path.home() / ".cache") / "reverie"
-    return Path(os.environ.get("REVERIE_CACHE") or default) / "snapshots" / f"{key}.json"

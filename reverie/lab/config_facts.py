@@ -20,7 +20,8 @@ _SEED = re.compile(r"^seed: (\d{1,18})$", re.MULTILINE)
 _ENV = re.compile(r"^env:\n  id: ([\w./-]+(?::[\w./-]+)?)$", re.MULTILINE)
 _ALGORITHM = re.compile(r"^algorithm:\n  kind: ([\w.-]+)$", re.MULTILINE)
 _NOT_A_DIFFERENCE = re.compile(
-    r"^(?:seed|schema_version|log|checkpoint):.*\n(?:[ -].*\n)*|^  matmul:.*\n|^    (?:random|reference):.*\n",
+    r"^(?:seed|schema_version|log|checkpoint):.*\n(?:[ -].*\n)*|^  (?:engine|(?:numpy_)?matmul):.*\n"
+    r"|^    (?:random|reference):.*\n",
     re.MULTILINE,
 )
 """Lines that do not make runs different experiments."""

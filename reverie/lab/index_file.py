@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from reverie.store.cache import cache_folder
+
 VERSION = 1
 """To be raised when the columns of an index change their meaning."""
 WAIT_SECONDS = 20.0
@@ -29,10 +31,8 @@ class Unusable(Exception):
 
 def index_path(runs_dir: Path) -> Path:
     """The index of a runs folder, in the cache of the user."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    cache = os.environ.get("REVERIE_CACHE") or (Path(base) if base else Path.home() / ".cache") / "reverie"
     name = blake2b(os.fsencode(runs_dir.resolve()), digest_size=10).hexdigest()
-    return Path(cache) / "index" / f"{name}.sqlite"
+    return cache_folder("index") / f"{name}.sqlite"
 
 
 @contextmanager

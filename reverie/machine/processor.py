@@ -21,17 +21,6 @@ def facts() -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
-def is_half_used_by_mkl() -> bool:
-    """Whether this is an AMD processor with full-width AVX-512 units (family 26, Zen 5, or newer).
-
-    MKL, torch's library for matmuls, uses registers of half that width on processors that are not Intel's.
-    """
-    core = facts()
-    family = core.get("cpu family", "")
-    is_zen_5 = core.get("vendor_id") == "AuthenticAMD" and family.isdigit() and int(family) >= 26
-    return is_zen_5 and "avx512f" in core.get("flags", "").split()
-
-
 def blas_kernels() -> str:
     """The kernels of numpy's BLAS, such as SkylakeX. Empty if unknown."""
     import numpy  # noqa: F401 - loads the library

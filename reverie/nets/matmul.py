@@ -10,7 +10,6 @@ reach those: they multiply in bfloat16 by weights that ``rounded`` has prepared.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-MIN_MULTIPLICATIONS = 2**21
-"""From here on oneDNN is worth its call."""
-MIN_SIZE = 8
-"""With fewer rows, columns or terms a matmul is more reading than multiplying."""
+from reverie.kernels import products
 
 
 @dataclass(frozen=True)
@@ -90,8 +86,7 @@ class Matmul:
         if self.library != "onednn" or x.dtype is not torch.float32:
             return False
         rows = x.shape[-2] if weight.ndim == 3 else x.numel() // max(x.shape[-1], 1)
-        sizes: tuple[int, ...] = (rows, *weight.shape[-2:])
-        return min(sizes) >= MIN_SIZE and math.prod(sizes) >= MIN_MULTIPLICATIONS
+        return products.is_big(rows, *weight.shape[-2:])
 
 
 class _Linear(torch.autograd.Function):
@@ -129,14 +124,8 @@ def _put_each(products: list[Tensor], out: Tensor | None) -> Tensor:
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``bias + x weight`` for matrices, without gradient."""
     assert not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)), "use Matmul.linear"
-    if bias is not None:
-        bias = bias.contiguous()  # oneDNN would read it as if it were
-    if not (weight.is_contiguous() or weight.t().is_contiguous()):
-        weight = weight.contiguous()  # for a slice of columns oneDNN would use its slow reference code
-    product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight.t(), bias, "none", [], "")
-    return product
+    return products.onednn_product(x, weight, bias)
 
 
 def _rounded_product(x: Tensor, weight: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ from reverie.report.run_data import RunData
 from reverie.report.settings import show_value
 
 NOT_A_DIFFERENCE = (
-    "seed", "log.", "checkpoint.", "schema_version", "backend.matmul", "env.spec.random", "env.spec.reference",
+    "seed", "log.", "checkpoint.", "schema_version", "backend.engine", "backend.matmul", "backend.numpy_matmul",
+    "env.spec.random", "env.spec.reference",
 )  # fmt: skip
 """Settings that do not make runs different experiments."""
 NOT_IN_A_LABEL = ("seed", "env.id", "algorithm.kind")

@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from reverie.backend import configure_process
+from reverie.backend import Backend, configure_process
 from reverie.build import NewAlgorithm, build, build_evaluator, new_algorithm
 from reverie.config.agent_checks import check_data
 from reverie.config.phases import flatten_phases
-from reverie.config.pipeline import Prepared
+from reverie.config.pipeline import Prepared, with_kernels
 from reverie.config.schema import RunConfig
 from reverie.core.errors import RunError
 from reverie.envs.snapshot import cached_verdict
@@ -68,6 +68,14 @@ def build_first(prepared: Prepared, is_new: bool = True) -> NewAlgorithm:
     if is_new:
         check_data(prepared.config, built.algorithm.reads)
     return built
+
+
+def build_new(prepared: Prepared) -> tuple[Prepared, NewAlgorithm]:
+    """The algorithm of a new run, and the config with the kernels that were measured for it."""
+    built = build_first(prepared)
+    chosen = with_kernels(prepared, built.algorithm)
+    is_same = Backend.from_settings(chosen.config.backend) == built.backend
+    return chosen, built if is_same else build_first(chosen)
 
 
 @contextmanager

@@ -272,7 +272,10 @@ def _settings_of_run(run: Path) -> dict[str, Any]:
     try:
         config = read_config(run / "config.yaml")
     except ReverieError:
-        cpu = BackendConfig(device="cpu", engine="numpy", precision="float32", matmul="torch", flush_denormals=False)
+        cpu = BackendConfig(
+            device="cpu", engine="numpy", precision="float32", matmul="torch", numpy_matmul="numpy",
+            flush_denormals=False,
+        )  # fmt: skip
         return {"evaluate": EvaluateConfig().model_dump(mode="json"), "backend": cpu.model_dump(mode="json")}
     return _settings(config)
 

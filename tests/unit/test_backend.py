@@ -27,7 +27,7 @@ from tests.checking import CheckingAlgorithm
 from tests.unit.algos.batches import DISCRETE, VECTOR, random_rows
 from tests.unit.algos.test_dreamer import SMALL, all_weights, make_batch
 
-SETTINGS = {"device": "cpu", "engine": "numpy", "precision": "float32", "matmul": "torch"}
+SETTINGS = {"device": "cpu", "engine": "numpy", "precision": "float32", "matmul": "torch", "numpy_matmul": "numpy"}
 
 
 def settings(**changed: Any) -> BackendConfig:
@@ -66,11 +66,17 @@ def test_onednn_keeps_few_shapes_unless_the_environment_asks_for_more(monkeypatc
 # ---------------------------------------------------------------- from settings
 
 
-def test_onednn_is_refused_where_torch_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("key", "other"), [("matmul", "torch"), ("numpy_matmul", "numpy")])
+def test_onednn_is_refused_where_torch_lacks_it(key: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="this build of torch") as caught:
-        Backend.from_settings(settings(matmul="onednn"))
-    assert "backend.matmul=torch" in caught.value.fix
+        Backend.from_settings(settings(**{key: "onednn"}))
+    assert f"backend.{key}={other}" in caught.value.fix
+
+
+def test_undecided_kernels_are_the_usual_ones() -> None:
+    undecided = {"engine": "auto", "matmul": "auto", "numpy_matmul": "auto"}
+    assert Backend.from_settings(settings(**undecided)) == Backend()
 
 
 @pytest.mark.parametrize(("microbatches", "engine"), [(1, "numpy"), (2, "torch")])

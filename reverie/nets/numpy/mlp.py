@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from reverie.core.types import Array
+from reverie.kernels.products import ArrayMatmul
 from reverie.nets.encoders import MLP, VectorInput
 from reverie.nets.ensemble import EnsembleLinear, EnsembleMLP
 from reverie.nets.layers import Linear, OneHot
@@ -52,16 +53,17 @@ _ACTIVATIONS: dict[type[nn.Module], ActivationFunction] = {
 
 
 class NumpyLayer:
-    """A linear layer and its activation."""
+    """A linear layer and its activation. ``matmul`` computes its products."""
 
-    def __init__(self, layer: nn.Linear, activation: nn.Module | None = None) -> None:
+    def __init__(self, layer: nn.Linear, activation: nn.Module | None = None, matmul: ArrayMatmul = np.matmul) -> None:
+        self.matmul = matmul
         self.weight, self.bias = _view(layer.weight), _view(layer.bias)  # (outputs, inputs)
         self.transposed = self.weight.T
         self.activation = None if activation is None else _ACTIVATIONS[type(activation)]
         self.weight_gradient, self.bias_gradient = _view(layer.weight.grad), _view(layer.bias.grad)
 
     def forward(self, x: Array) -> Array:
-        y: Array = x @ self.transposed
+        y = self.matmul(x, self.transposed)
         y += self.bias
         if self.activation is not None:
             self.activation[0](y)
@@ -71,9 +73,9 @@ class NumpyLayer:
         """Write the gradients of the weights. Return that of the input if wanted. Overwrites ``gradient``."""
         if self.activation is not None:
             self.activation[1](gradient, y)
-        np.matmul(gradient.T, x, out=self.weight_gradient)
+        self.matmul(gradient.T, x, out=self.weight_gradient)
         np.dot(_ones(len(gradient)), gradient, out=self.bias_gradient)
-        return gradient @ self.weight if wants_input else None
+        return self.matmul(gradient, self.weight) if wants_input else None
 
 
 class NumpyMLP:
@@ -104,7 +106,8 @@ class NumpyMLP:
 class NumpyEnsemble:
     """Several networks of one shape side by side: (B, inputs) to (count, B, outputs)."""
 
-    def __init__(self, ensemble: EnsembleMLP) -> None:
+    def __init__(self, ensemble: EnsembleMLP, matmul: ArrayMatmul = np.matmul) -> None:
+        self.matmul = matmul
         modules = list(ensemble.layers)
         linear = [layer for layer in modules if isinstance(layer, EnsembleLinear)]
         self.weights = [_view(layer.weight) for layer in linear]  # (count, inputs, outputs)
@@ -115,7 +118,7 @@ class NumpyEnsemble:
     def forward(self, x: Array) -> Activations:
         activations = [x]
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            y = activations[-1] @ weight
+            y = self.matmul(activations[-1], weight)
             y += bias
             if index < len(self.weights) - 1:
                 self.activation(y)
@@ -129,7 +132,7 @@ class NumpyEnsemble:
         """Write all gradients, given that of the output (count, B, outputs). Overwrites ``gradient``."""
         for index in reversed(range(len(self.weights))):
             weight_gradient, bias_gradient = self.gradients[index]
-            np.matmul(activations[index].swapaxes(-1, -2), gradient, out=weight_gradient)
+            self.matmul(activations[index].swapaxes(-1, -2), gradient, out=weight_gradient)
             np.matmul(_ones(gradient.shape[1])[None], gradient, out=bias_gradient)
             if index:
                 gradient = self._input_gradient(gradient, activations, index)
@@ -145,7 +148,7 @@ class NumpyEnsemble:
         """Gradient at the input of a layer, before the activation that computed it."""
         weights = self.weights[index].swapaxes(1, 2)
         is_outer = weights.shape[1] == 1  # where numpy's matmul is slow
-        gradient = gradient * weights if is_outer else gradient @ weights
+        gradient = gradient * weights if is_outer else self.matmul(gradient, weights)
         self.activation_backward(gradient, activations[index])
         return gradient
 
@@ -184,10 +187,10 @@ def is_plain_mlp(trunk: nn.Module) -> bool:
     return isinstance(trunk, MLP) and is_plain(trunk.layers)
 
 
-def make_numpy_layers(layers: nn.Sequential) -> list[NumpyLayer]:
+def make_numpy_layers(layers: nn.Sequential, matmul: ArrayMatmul = np.matmul) -> list[NumpyLayer]:
     """Hidden layers, if :func:`is_plain`."""
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    return [NumpyLayer(layer, after) for layer, after in zip(linear, list(layers)[1::2], strict=True)]
+    return [NumpyLayer(layer, after, matmul) for layer, after in zip(linear, list(layers)[1::2], strict=True)]
 
 
 @lru_cache

@@ -26,6 +26,11 @@ def test_complete_configs_of_version_1_stay_in_float32() -> None:
     assert migrate(chosen) == (chosen, [])
 
 
+def test_complete_configs_of_version_8_keep_the_matmuls_of_numpy() -> None:
+    assert migrate({"schema_version": 8, "backend": {"device": "cpu"}})[0]["backend"]["numpy_matmul"] == "numpy"
+    assert "backend" not in migrate({"schema_version": 8})[0]
+
+
 def test_complete_configs_of_version_3_keep_the_matmuls_of_torch() -> None:
     assert migrate({"schema_version": 3, "backend": {"device": "cpu"}})[0]["backend"]["matmul"] == "torch"
     chosen = {"schema_version": 3, "backend": {"products": "onednn"}}

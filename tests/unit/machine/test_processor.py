@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from reverie import backend
 from reverie.machine import processor
 
 ZEN5 = {"vendor_id": "AuthenticAMD", "cpu family": "26", "model name": "AMD EPYC", "flags": "fpu avx2 avx512f avx512vl"}
@@ -37,25 +36,6 @@ def test_the_first_core_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_elsewhere_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_INFO", tmp_path / "missing")
     assert processor.facts() == {}
-    assert backend.best_matmul("cpu") == "torch"
-
-
-@pytest.mark.parametrize(
-    ("changes", "chosen"),
-    [
-        ({}, "onednn"),
-        ({"cpu family": "25"}, "torch"),
-        ({"vendor_id": "GenuineIntel"}, "torch"),
-        ({"flags": "fpu avx2"}, "torch"),
-        ({"cpu family": "?"}, "torch"),
-    ],
-)
-def test_onednn_multiplies_where_mkl_uses_half_of_the_processor(
-    changes: dict[str, str], chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(tmp_path, monkeypatch, **changes)
-    assert backend.best_matmul("cpu") == chosen
-    assert backend.best_matmul("cuda") == "torch"
 
 
 def test_numpys_kernels_have_a_name() -> None:

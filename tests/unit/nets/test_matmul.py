@@ -14,6 +14,7 @@ from reverie.backend import Backend, without_weights
 from reverie.config.schema import BackendConfig
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock
+from reverie.kernels import products
 from reverie.models import rssm
 from reverie.nets import matmul
 from reverie.nets.backend_module import place
@@ -32,7 +33,7 @@ ONEDNN = Matmul("onednn")
 
 @pytest.fixture(autouse=True)
 def _small_matmuls_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "MIN_MULTIPLICATIONS", 8**3)
+    monkeypatch.setattr(products, "MIN_MULTIPLICATIONS", 8**3)
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ def test_dreamer_learns_the_same_with_both_libraries(
     form: dict[str, Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers layers with and without known choices, imagination, and the scan with its gradients."""
-    for owner, name in ((matmul, "MIN_MULTIPLICATIONS"), (matmul, "MIN_SIZE"), (rssm, "MIN_LOOKUP_COLUMNS")):
+    for owner, name in ((products, "MIN_MULTIPLICATIONS"), (products, "MIN_SIZE"), (rssm, "MIN_LOOKUP_COLUMNS")):
         monkeypatch.setattr(owner, name, 1)
     ends = []
     for chosen in ("torch", "onednn"):
