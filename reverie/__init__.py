@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from reverie.agent import Agent
     from reverie.api import (
         Run,
+        compare,
         evaluate,
         export,
         find,
+        find_runs,
         foresee,
         load,
         make_config,
         record,
+        repeat,
         report,
         resume,
         train,
@@ -33,8 +36,8 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "reverie.agent": ("Agent",),
     "reverie.api": (
-        "Run", "evaluate", "export", "find", "foresee", "load", "make_config", "record", "report", "resume", "train",
-        "verify",
+        "Run", "compare", "evaluate", "export", "find", "find_runs", "foresee", "load", "make_config", "record",
+        "repeat", "report", "resume", "train", "verify",
     ),
     "reverie.core.errors": ("ReverieError",),
     "reverie.core.registry": ("register",),
@@ -42,8 +45,8 @@ _EXPORTS = {
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
-    "Agent", "ReverieError", "Run", "evaluate", "export", "find", "foresee", "load", "make_config", "record",
-    "register", "report", "resume", "train", "verify",
+    "Agent", "ReverieError", "Run", "compare", "evaluate", "export", "find", "find_runs", "foresee", "load",
+    "make_config", "record", "register", "repeat", "report", "resume", "train", "verify",
 ]  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def train(
         source = None if init_from is None else locate(init_from, runs_dir)
         prepared = prepare_new(spec, words, seed, whole_number("steps", steps), tries_algorithm=False)
         check_start(prepared.config, prepared.specs)
-        return _start(*_create(spec, prepared, Path(runs_dir), source, init_pattern, quiet))
+        return start_execution(*_create(spec, prepared, Path(runs_dir), source, init_pattern, quiet))
 
 
 def _create(
@@ -94,7 +94,7 @@ def _create(
     return Execution(prepared, folder, quiet, built), notes
 
 
-def _start(execution: Execution, notes: tuple[str, ...]) -> Run:
+def start_execution(execution: Execution, notes: tuple[str, ...] = ()) -> Run:
     """Train. If the run is refused before its first step, delete its folder."""
     from reverie.runs.resume import resume_with_more_microbatches
     from reverie.store.lock import lock_run

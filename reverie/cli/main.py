@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from reverie.cli import (
+    compare,
     config,
     data,
     doctor,
@@ -48,6 +49,7 @@ app.command("resume", cls=help.SettingsCommand)(resume.resume)
 app.command("verify")(resume.verify)
 app.command("report")(report.report)
 app.command("smoke")(smoke.smoke)
+app.command("compare")(compare.compare)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(runs.app, name="runs")

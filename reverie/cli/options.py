@@ -31,7 +31,7 @@ RunWords = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[RUN...] [FILTER...]",
-        help="Runs, patterns such as 'CartPole*', or filters such as algorithm=ppo and 'best>450'. Default: @last.",
+        help="Runs, patterns such as 'CartPole*', or filters: algorithm=ppo 'best>450' tag=paper since=7d.",
         autocompletion=names.complete_run,
     ),
 ]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reverie.cli import clean, names
-from reverie.cli.options import Json, RunsDir
+from reverie.cli import clean, names, repeat
+from reverie.cli.options import Json, RunsDir, RunWords
 from reverie.cli.text_table import table_lines, terminal_width
 
 if TYPE_CHECKING:
@@ -20,16 +20,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Find, show, label and clean runs.", no_args_is_help=True)
 app.command("clean")(clean.clean)
 app.command("restore")(clean.restore)
+app.command("repeat")(repeat.repeat)
 
 MOST_ROWS = 30
-RunWords = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RUN or FILTER...]",
-        help="Names or patterns of runs, and filters: algorithm=ppo 'env=CartPole*' 'best>450' tag=paper since=7d.",
-        autocompletion=names.complete_run,
-    ),
-]
 OneRun = Annotated[str, typer.Argument(metavar="RUN", help="The run.", autocompletion=names.complete_run)]
 SomeRuns = Annotated[
     str,

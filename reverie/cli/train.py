@@ -85,7 +85,7 @@ def train(
     """
     words = [*(words or []), *([] if debug is None else [f"debug={str(debug).lower()}"])]
     words = _with_sweep(words) if resume is None else words
-    seeds = _parse_seeds(seed)
+    seeds = parse_seeds(seed)
     order = Order(spec, words, steps, runs_dir, quiet, as_json, channel, init_from, init_pattern)
     if dry_run:
         _show_plan(spec, words, [*seeds] or [None], steps, as_json)
@@ -204,7 +204,7 @@ def _with_sweep(words: list[str]) -> list[str]:
     return [*words, *sweep_overrides(os.environ), *([] if is_sent else ["log.wandb={}"])]
 
 
-def _parse_seeds(text: str | None) -> list[int]:
+def parse_seeds(text: str | None) -> list[int]:
     """The seeds in the given order. Empty: use the seed of the config."""
     from reverie.core.errors import ConfigError
 

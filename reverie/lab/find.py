@@ -10,6 +10,7 @@ from typing import Any
 
 from reverie.core.errors import ConfigError, RunError, nearest
 from reverie.lab.filters import Filter, parse_filters
+from reverie.lab.frames import RunList
 from reverie.lab.read_run import is_run, read_run
 from reverie.lab.run_index import indexed_runs
 from reverie.store.run_folder import DEFAULT_RUNS_DIR, find_run
@@ -18,7 +19,7 @@ from reverie.store.run_summary import RunSummary
 _PATTERN = re.compile(r"[*?\[]")
 
 
-def find_runs(filters: str | Iterable[str] = (), runs_dir: str | Path = DEFAULT_RUNS_DIR) -> list[RunSummary]:
+def find_runs(filters: str | Iterable[str] = (), runs_dir: str | Path = DEFAULT_RUNS_DIR) -> RunList:
     """The runs that all filters accept, oldest first: ``find_runs(["algorithm=ppo", "best>450", "CartPole*"])``.
 
     Words that are no filters name runs: a name, its beginning, a pattern, a path, ``@last`` or ``@best``. Of several
@@ -27,7 +28,7 @@ def find_runs(filters: str | Iterable[str] = (), runs_dir: str | Path = DEFAULT_
     words = filters.split() if isinstance(filters, str) else list(filters)
     conditions, names = parse_filters(words)
     runs = all_runs(Path(runs_dir))
-    return keep(choose(runs, names, Path(runs_dir)) if names else runs, conditions)
+    return RunList(keep(choose(runs, names, Path(runs_dir)) if names else runs, conditions))
 
 
 def find_one(name: str, runs_dir: str | Path = DEFAULT_RUNS_DIR) -> RunSummary:

@@ -111,6 +111,8 @@ class Comparison:
     """The score whose first position is compared. None: chosen for each env."""
     most_seeds: int | None = None
     """Seeds per group up to which somebody looks again. None: this is the only look."""
+    decided: dict[tuple[str, str, str], Any] = field(default_factory=dict)
+    """Verdicts of earlier looks by env and labels. They stay."""
 
     @property
     def groups(self) -> list[Group]:

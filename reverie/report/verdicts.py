@@ -85,7 +85,15 @@ def verdicts(comparison: Comparison, env: str) -> list[Verdict]:
     else:
         by_runs = levels(comparison.most_seeds, ERROR / max(1, len(found)))
         allowed = [by_runs.get(min(each.runs), 0.0) for each in found]
-    return [replace(each, level=level) for each, level in zip(found, allowed, strict=True)]
+    judged = [replace(each, level=level) for each, level in zip(found, allowed, strict=True)]
+    return [_earlier(comparison, env, each) or each for each in judged]
+
+
+def _earlier(comparison: Comparison, env: str, verdict: Verdict) -> Verdict | None:
+    """The verdict with which an earlier look has decided this pair."""
+    names = verdict.better, verdict.worse
+    earlier = (comparison.decided.get((env, *pair)) for pair in (names, names[::-1]))
+    return next((each for each in earlier if each is not None), None)
 
 
 def pairs(groups: Sequence[Group]) -> list[tuple[Group, Group]]:
