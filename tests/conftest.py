@@ -48,6 +48,8 @@ EXTRAS = {
     "onnx": "onnxruntime",
     "pandas": "pyarrow",
     "procgen": "procgen",
+    "pusht": "gym_pusht",
+    "retro": "stable_retro",
     "robotics": "gymnasium_robotics",
     "scope": "scope",
     "tensorboard": "tensorboard",

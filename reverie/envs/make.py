@@ -63,7 +63,7 @@ def with_observation(config: EnvConfig) -> EnvConfig:
     """The config with the wrappers and arguments that the observation ``env.obs`` needs, and without ``env.obs``."""
     if not config.obs:
         return config
-    suite = suite_of_module(config.id) if is_dotted(config.id) else find_suite(find_spec(config.id).id)
+    suite = suite_of(config.id)
     forms = {"pixels": _with_pixels, **(suite.observations if suite is not None else {})}
     if config.obs not in forms:
         raise ConfigError(
@@ -94,7 +94,10 @@ def make_vector(config: EnvConfig, seed: int, stream: str = "collect", num_envs:
             "env.vector=auto cannot be built: it is resolved when a run is created.",
             "Set env.vector to sync, process or native.",
         )
-    vector: Vector = registry.load("vector", config.vector)(config, seed, stream, num_envs or config.num_envs)
+    count = num_envs or config.num_envs
+    is_crowded = config.vector == "sync" and count > 1 and needs_own_process(config.id)
+    kind = "process" if is_crowded else config.vector  # their rows are the same
+    vector: Vector = registry.load("vector", kind)(config, seed, stream, count)
     return vector
 
 
@@ -114,6 +117,17 @@ def is_dotted(env_id: str) -> bool:
     """Whether this is the dotted path of a class (``my_module.MyEnv``) and not a Gymnasium id."""
     parts = env_id.split(".")
     return env_id not in gym.registry and len(parts) > 1 and all(part.isidentifier() for part in parts)
+
+
+def suite_of(env_id: str) -> Suite | None:
+    """The suite of an env that is named by an id or by the dotted path of its class."""
+    return suite_of_module(env_id) if is_dotted(env_id) else find_suite(find_spec(env_id).id)
+
+
+def needs_own_process(env_id: str) -> bool:
+    """Whether a process can hold only one env of this kind."""
+    suite = suite_of(env_id)
+    return suite is not None and suite.one_per_process
 
 
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
@@ -219,7 +233,7 @@ def _import_registering(module: str) -> None:
 
 
 def _missing_package(env_id: str, error: Exception) -> ConfigError:
-    suite = suite_of_module(env_id) if is_dotted(env_id) else find_suite(find_spec(env_id).id)
+    suite = suite_of(env_id)
     fix = suite.install_hint if suite is not None else "Install the missing package."
     return ConfigError(f"The environment '{env_id}' cannot be made: {error}", fix)
 
@@ -232,6 +246,8 @@ def resolve_vector(config: EnvConfig, env: gym.Env[Any, Any]) -> Literal["sync",
     """
     if config.vector != "auto":
         return config.vector
+    if needs_own_process(config.id):
+        return "process"
     workers = num_workers(config, config.num_envs)
     if workers == 1 or not _works_in_workers(config):
         return "sync"
@@ -252,6 +268,8 @@ def _works_in_workers(config: EnvConfig) -> bool:
 
 def num_workers(config: EnvConfig, num_envs: int) -> int:
     """Number of worker processes: ``config.workers`` or one per core, at most one per env."""
+    if needs_own_process(config.id):
+        return num_envs
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(num_envs, config.workers or cores)
 

@@ -137,6 +137,9 @@ class Suite:
     renderer: Literal["", "gl"] = ""
     """``gl`` if frames are rendered with OpenGL, as by MuJoCo. A GL backend is then chosen."""
 
+    one_per_process: bool = False
+    """Whether a process can hold only one of its envs at a time. Each env then gets a worker process."""
+
     # Setup and repairs.
     prepare: Callable[[], None] | None = None
     """Called before an env of the suite is made."""

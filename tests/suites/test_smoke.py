@@ -22,6 +22,8 @@ EXAMPLES = {
     "memory-maze": "memory_maze/9x9",
     "bsuite": "bsuite/catch/0",
     "procgen": "procgen/coinrun",
+    "pusht": "gym_pusht/PushT-v0",
+    "retro": "Retro/Airstriker-Genesis-v0",
     "vizdoom": "VizdoomBasic-v1",
 }
 """An env of each suite, by the extra that it needs."""
