@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from reverie.cli import (
+    analyze,
     compare,
     config,
     data,
@@ -50,6 +51,7 @@ app.command("verify")(resume.verify)
 app.command("report")(report.report)
 app.command("smoke")(smoke.smoke)
 app.command("compare")(compare.compare)
+app.command("analyze")(analyze.analyze)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(runs.app, name="runs")
