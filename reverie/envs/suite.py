@@ -130,6 +130,8 @@ class Suite:
     """Reverie's extra that installs it."""
     without_dependencies: tuple[str, ...] = ()
     """Packages that are installed after the extra, without what they depend on, because they ask for other versions."""
+    setup: str = ""
+    """Command that installs it where pip alone cannot, from a checkout of Reverie. Then ``extra`` is empty."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Import name and pip name of each package. When a version changes, snapshots are tested again."""
     licence: str = ""
@@ -187,6 +189,8 @@ class Suite:
         return self._install(f'pip install "reverie[{self.extra}]"')
 
     def _install(self, with_extra: str) -> str:
+        if self.setup:
+            return self.setup
         if self.extra:
             return with_extra + "".join(f" && pip install --no-deps {name}" for name in self.without_dependencies)
         return f"pip install {' '.join(self.packages.values())}" if self.packages else ""

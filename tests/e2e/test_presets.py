@@ -18,7 +18,8 @@ def needs(spec: str) -> Any:
     """The spec, marked with the extra that its env needs."""
     suite = find_suite(spec.rpartition(":")[0])
     assert suite is not None
-    return pytest.param(spec, marks=[pytest.mark.needs(suite.extra)] if suite.extra else [])
+    extra = suite.name if suite.setup else suite.extra
+    return pytest.param(spec, marks=[pytest.mark.needs(extra)] if extra else [])
 
 
 @pytest.mark.parametrize("spec", [needs(spec) for spec in SPECS])
