@@ -21,6 +21,7 @@ from reverie.cli import (
     foresee,
     help,
     names,
+    new,
     play,
     report,
     resume,
@@ -53,6 +54,7 @@ app.command("smoke")(smoke.smoke)
 app.command("compare")(compare.compare)
 app.command("analyze")(analyze.analyze)
 app.command("export")(export.export)
+app.command("new")(new.new)
 app.command("doctor")(doctor.doctor)
 app.add_typer(runs.app, name="runs")
 app.add_typer(config.app, name="config")
