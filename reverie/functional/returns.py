@@ -114,12 +114,14 @@ def n_step(reward: Tensor, terminated: Tensor, last: Tensor, weight: Tensor, gam
 
 def first_n_step(reward: Array, terminated: Array, last: Array, weight: Array, gamma: float) -> NStep:
     """:func:`n_step` of the first column, with n = T, on numpy arrays: for replayed transitions."""
-    alive = weight
-    if reward.shape[1] > 1:
-        alive = np.cumprod(np.concatenate([weight[:, :1], ~last[:, :-1] * weight[:, 1:]], axis=1), axis=1)
+    if reward.shape[1] == 1:  # most updates: a third of the time
+        alive = weight[:, 0]
+        discount = alive * np.float32(gamma) * ~terminated[:, 0]
+        return NStep(alive * reward[:, 0], np.zeros(len(alive), np.int64), discount)
+    alive = np.cumprod(np.concatenate([weight[:, :1], ~last[:, :-1] * weight[:, 1:]], axis=1), axis=1)
     steps = alive.sum(axis=1)
     column = np.maximum(steps.astype(np.int64) - 1, 0)
-    is_terminal = terminated[:, 0] if reward.shape[1] == 1 else terminated[np.arange(len(column)), column]
+    is_terminal = terminated[np.arange(len(column)), column]
     powers = np.power(np.float32(gamma), np.arange(reward.shape[1], dtype=np.float32))
     discount = weight[:, 0] * np.power(np.float32(gamma), steps) * ~is_terminal
     return NStep((alive * reward) @ powers, column, discount)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from reverie.core.types import Array
@@ -21,6 +22,9 @@ from reverie.nets.layers import Linear, OneHot
 
 ignore_overflow = np.errstate(over="ignore", invalid="ignore")
 """Decorates updates. The check for finite losses reports what numpy would warn of, for both engines."""
+
+MANY = 2**14
+"""From so many numbers on, torch is faster than numpy in elementwise operations: by a third, from 2^16 on by half."""
 
 Activations = list[Array]
 """What the backward pass needs: the input of every layer, and the output of the last one."""
@@ -37,11 +41,25 @@ def _tanh_backward(gradient: Array, output: Array) -> None:
 
 
 def _relu(x: Array) -> None:
-    np.maximum(x, np.zeros(x.shape[-1], x.dtype), out=x)  # with a scalar 0 numpy takes four times as long
+    if x.size >= MANY:
+        torch.from_numpy(x).relu_()
+    else:
+        np.maximum(x, np.zeros(x.shape[-1], x.dtype), out=x)  # with a scalar 0 numpy takes four times as long
 
 
 def _relu_backward(gradient: Array, output: Array) -> None:
-    gradient *= output > 0
+    if gradient.size >= MANY:
+        tensor = torch.from_numpy(gradient)
+        torch.ops.aten.threshold_backward.grad_input(tensor, torch.from_numpy(output), 0, grad_input=tensor)
+    else:
+        gradient *= output > 0
+
+
+def _add_bias(x: Array, bias: Array) -> None:
+    if x.size >= MANY:
+        torch.from_numpy(x).add_(torch.from_numpy(bias))
+    else:
+        x += bias
 
 
 ActivationFunction = tuple[Callable[[Array], None], Callable[[Array, Array], None]]
@@ -64,7 +82,14 @@ class NumpyLayer:
 
     def forward(self, x: Array) -> Array:
         y = self.matmul(x, self.transposed)
-        y += self.bias
+        _add_bias(y, self.bias)
+        if self.activation is not None:
+            self.activation[0](y)
+        return y
+
+    def infer(self, x: Array) -> Array:  # (inputs, B) -> (outputs, B)
+        y = self.matmul(self.weight, x)
+        _add_bias(y, self.bias[:, None])
         if self.activation is not None:
             self.activation[0](y)
         return y
@@ -83,9 +108,11 @@ class NumpyMLP:
         self.layers = layers
 
     def __call__(self, x: Array) -> Array:
+        """The output alone. Features come first inside: for few rows BLAS multiplies a third faster in that order."""
+        x = x.T
         for layer in self.layers:
-            x = layer.forward(x)
-        return x
+            x = layer.infer(x)
+        return x.T
 
     def forward(self, x: Array) -> Activations:
         activations = [x]
@@ -119,7 +146,7 @@ class NumpyEnsemble:
         activations = [x]
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             y = self.matmul(activations[-1], weight)
-            y += bias
+            _add_bias(y, bias)
             if index < len(self.weights) - 1:
                 self.activation(y)
             activations.append(y)
