@@ -64,7 +64,7 @@ class Dreamer(DreamerAgent, DreamerInspection):
     Config = DreamerConfig
     traits = Traits(
         hooks=("update", "update_world_model", "update_controller"), unbounded_actions=False, microbatches=True,
-        priorities=True, bfloat16=True,
+        priorities=True, bfloat16=True, observes=True,
         renamed_weights={f"model.{old}": f"model.{new}" for old, new in RENAMED.items()},
         renamed_metrics=RENAMED_METRICS,
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,22 +12,27 @@ from reverie.agents.latent_actor import LatentActor, LatentCritic
 from reverie.algos.dreamer_batch import ImaginationNoise
 from reverie.algos.dreamer_config import DreamerConfig
 from reverie.algos.dreamer_state import with_current_names
-from reverie.algos.rssm_agent import RSSMAgent
+from reverie.algos.rssm_planning import RSSMPlanning
 from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
+from reverie.core.errors import RunError
 from reverie.core.specs import Specs
 from reverie.core.types import NOTE, Array, Carry, Clock, Mode, Row, State, random_array
-from reverie.models.latent import Decision, Policy
+from reverie.models.latent import Decision, Latent, Policy
 from reverie.models.numpy_observer import NumpyObserver, runs_in_numpy
 from reverie.models.world_model import RSSMWorldModel
 from reverie.nets.backend_module import place
 from reverie.nets.distributions import Distribution
 from reverie.nets.numpy.blocks import NumpyChain
 from reverie.nets.one_hot import Features
+from reverie.planners.acting import PLAN
+from reverie.planners.model_returns import Outcome, repeat_each
 
 
-class DreamerAgent(RSSMAgent):
+class DreamerAgent(RSSMPlanning):
     """World model, actor and critic, and how they act."""
+
+    config: DreamerConfig
 
     def __init__(
         self, config: DreamerConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT
@@ -33,6 +40,7 @@ class DreamerAgent(RSSMAgent):
         self.config = config
         self.specs = specs
         self.backend = backend
+        self.make_planner()  # refuses actions that it cannot plan
         with seeded(rng):
             model = registry.load("model", config.model.kind)(config.model, specs)
             self.model: RSSMWorldModel = place(model, backend)
@@ -59,9 +67,16 @@ class DreamerAgent(RSSMAgent):
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         policy, after = self._observe_row(now, carry, rng)
+        extras, planner = {f"{NOTE}{key}": value for key, value in after.items()}, self.make_planner()
+        if planner is not None:
+            latent = self.model.rssm.unpack(self.backend.to_tensors(after))
+            found = self.plan_actions(planner, latent, now, carry[PLAN], clock, rng, mode)
+            planned = torch.from_numpy(found.action)
+            action = self._explore(planned, rng) if mode is Mode.COLLECT else planned
+            return action.numpy(), {**after, PLAN: found.plans}, extras | found.extras
         noise = self.action_noise(rng, len(now["is_first"]))
         action = policy.mode() if mode is Mode.EVALUATE else self._explore(policy.sample(noise), rng)
-        return action.cpu().numpy(), after, {f"{NOTE}{key}": value for key, value in after.items()}
+        return action.cpu().numpy(), after, extras
 
     def _observe_row(self, now: Row, carry: Carry, rng: np.random.Generator) -> tuple[Distribution, Carry]:
         """The policy after the arriving rows (N, ...), and the next carry."""
@@ -77,7 +92,7 @@ class DreamerAgent(RSSMAgent):
         """Add exploration noise to continuous actions."""
         if not self.config.exploration_noise or self.specs.action.kind != "continuous":
             return action
-        noise = self.backend.to_tensor(random_array(rng, *action.shape))
+        noise = torch.from_numpy(random_array(rng, *action.shape)).to(action.device)
         return (action + self.config.exploration_noise * noise).clamp(-1, 1)
 
     def action_noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
@@ -108,10 +123,38 @@ class DreamerAgent(RSSMAgent):
 
         return decide
 
+    # ---------------------------------------------------------------- planning
+
+    def outcome(self, features: Features) -> Outcome:
+        """Rewards, discounted continuation, and the critic's value of the last state."""
+        return Outcome(*self.model.predict(features[1:]), self.critic.mean(features[-1]))
+
+    def policy_candidates(self, latent: Latent, rng: np.random.Generator) -> Tensor | None:
+        planner: Any = self.config.planner
+        count, samples = len(latent.deter), planner.policy_samples
+        if not samples:
+            return None
+        noise = self.imagination_noise(rng, planner.horizon, count * samples)
+        policy = self.sampling_policy(noise.action)
+        imagined = self.model.imagine(repeat_each(latent, samples), policy, noise.latent)
+        candidates: Tensor = self.model.action_input(imagined.actions).clamp(-1, 1).unflatten(1, (count, samples))
+        return candidates
+
+    # ---------------------------------------------------------------- state
+
     def policy_state(self) -> State:
-        return {"model": module_state(self.model), "actor": module_state(self.actor)}
+        """With a planner, also the critic, which values the last states of plans."""
+        found = {"model": module_state(self.model), "actor": module_state(self.actor)}
+        return found if self.make_planner() is None else {**found, "value": module_state(self.critic.value)}
 
     def load_policy_state(self, state: State) -> None:
-        self.has_critic = False  # policies are saved without
+        self.has_critic = "value" in state  # other policies are saved without
         load_module_state(self.model, with_current_names(state["model"]))
         load_module_state(self.actor, state["actor"])
+        if self.has_critic:
+            load_module_state(self.critic.value, state["value"])
+        elif self.make_planner() is not None and "critic" not in state:
+            raise RunError(
+                "These weights hold no critic, which values the last states of plans.",
+                "Act with the policy (algorithm.planner=none), or continue the run itself.",
+            )

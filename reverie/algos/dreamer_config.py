@@ -13,6 +13,7 @@ from reverie.models.world_model import WorldModelConfig
 from reverie.nets.laprop import LaProp
 from reverie.nets.scaling import PercentileScale
 from reverie.nets.two_hot import ScalarHeadConfig
+from reverie.planners.no_planner import NoPlanner
 
 
 class LossWeights(Config):
@@ -101,6 +102,9 @@ class DreamerConfig(ComponentConfig):
     """Value network."""
     return_scale: Annotated[ComponentConfig, Component("return_scale")] = PercentileScale.Config()
     """Normaliser of returns: percentile, deviation or none."""
+    planner: Annotated[ComponentConfig, Component("planner")] = NoPlanner.Config()
+    """Acts by planning in the world model with the critic as the value of the last state: cem or mppi. none: the policy
+    acts."""
     optimizer: Annotated[ComponentConfig, Component("optimizer")] = LaProp.Config()
     """Update rule of world model, policy and value."""
 

@@ -8,57 +8,49 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reverie.algos.rssm_agent import RSSMAgent
+from reverie.algos.rssm_planning import RSSMPlanning
 from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
 from reverie.core.errors import ConfigError
 from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, random_array
-from reverie.models.latent import Decision, Latent
+from reverie.models.latent import Latent
 from reverie.models.world_model import RSSMWorldModel
 from reverie.nets.backend_module import place
-from reverie.planners.acting import PLAN, Lookahead, plan_acting, plan_row
-from reverie.planners.model_returns import Outcome, repeat_each, score_by
+from reverie.nets.one_hot import Features
+from reverie.planners.acting import PLAN, plan_row
+from reverie.planners.model_returns import Outcome
 from reverie.planners.planner import Plan, Planner
-from reverie.planners.proposals import propose
 
 
-class PlaNetAgent(RSSMAgent):
+class PlaNetAgent(RSSMPlanning):
     """World model and planner, and how they act."""
 
     def __init__(self, config: Any, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT) -> None:
         self.config, self.specs, self.backend = config, specs, backend
         if config.planner.kind == "none":
             raise ConfigError("PlaNet has no policy: it cannot act without a planner.", "Set algorithm.planner=cem.")
-        propose(specs.action)  # refuses actions that cannot be planned
+        self.planner  # noqa: B018 - refuses actions that cannot be planned
         with seeded(rng):
             model = registry.load("model", config.model.kind)(config.model, specs)
             self.model: RSSMWorldModel = place(model, backend)
 
     @property
     def planner(self) -> Planner:
-        """Made anew where it is used, because a phase may change its settings."""
-        planner: Planner = registry.load("planner", self.config.planner.kind)(self.config.planner, self.specs.action)
+        planner = self.make_planner()
+        assert planner is not None
         return planner
 
     # ---------------------------------------------------------------- acting
-
-    def initial_carry(self, num_envs: int) -> Carry:
-        return {**super().initial_carry(num_envs), PLAN: self.planner.initial_carry(num_envs)}
 
     @torch.inference_mode()
     def act(
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
-        latent, plans = self.observe_arriving(now, carry, rng), carry[PLAN]
-        after = self.model.rssm.pack(latent)
-        if mode is Mode.OBSERVE:
-            return self.specs.action.zeros(len(plans)), {**after, PLAN: self.planner.initial_carry(len(plans))}, {}
-        found = plan_acting(
-            self.planner, lambda envs: self.look_ahead(_take(latent, envs), rng), now, plans, clock, rng
-        )
+        latent = self.observe_arriving(now, carry, rng)
+        found = self.plan_actions(self.planner, latent, now, carry[PLAN], clock, rng, mode)
         action = self._explore(found.action, rng) if mode is Mode.COLLECT else found.action
-        return action, {**after, PLAN: found.plans}, found.extras
+        return action, {**self.model.rssm.pack(latent), PLAN: found.plans}, found.extras
 
     def _explore(self, action: Array, rng: np.random.Generator) -> Array:
         """Planned actions (N, *shape) with noise, or at random with some probability."""
@@ -72,24 +64,11 @@ class PlaNetAgent(RSSMAgent):
         chosen: Array = self.specs.action.sample(rng, len(action))
         return np.where(is_random.reshape(-1, *[1] * (action.ndim - 1)), chosen, action)
 
-    def look_ahead(self, latent: Latent, rng: np.random.Generator) -> Lookahead:
-        """Scores of action sequences from N latents: the sum of rewards on samples of the prior (Algorithm 2).
+    def outcome(self, features: Features) -> Outcome:
+        """Rewards until the episode ends. Nothing is expected after the horizon."""
+        return Outcome(*self._predict(features[1:]))
 
-        The noise of these samples is the same in every iteration of a plan.
-        """
-        config = self.config.planner
-        samples = config.samples
-        start = repeat_each(latent, samples)
-        noise = self.latent_noise(rng, config.horizon, len(latent.deter) * samples)
-
-        def imagine(actions: Tensor, iteration: int) -> Outcome:
-            follow = lambda features, step: Decision(actions[step], encoded=actions[step])  # noqa: E731
-            imagined = self.model.imagine(start, follow, noise)
-            return Outcome(*self._predict(torch.as_tensor(imagined.features[1:])))
-
-        return Lookahead(score_by(imagine), latent.deter.device)
-
-    def _predict(self, features: Tensor) -> tuple[Tensor, Tensor]:
+    def _predict(self, features: Features) -> tuple[Tensor, Tensor]:
         """Reward and the probability (...) that the episode goes on, for features (..., F)."""
         reward = self.model.predict_reward(features)
         if not self.config.loss_weights.continuation:
@@ -152,9 +131,3 @@ class PlaNetAgent(RSSMAgent):
 
     def load_policy_state(self, state: State) -> None:
         load_module_state(self.model, state["model"])
-
-
-def _take(latent: Latent, envs: Array) -> Latent:
-    """The latents of some envs."""
-    index = torch.as_tensor(envs, device=latent.deter.device)
-    return Latent(*(x[index] for x in latent))

@@ -26,6 +26,11 @@ class MonitorConfig(Config):
     """Lowest gradient norm. Below it, nothing is learned."""
     encoder_share: float | None = Field(1e-3, gt=0)
     """Lowest gradient norm of a world model's encoder, as a fraction of its decoder's."""
+    plan_spread: float | None = Field(1e-3, gt=0)
+    """Lowest standard deviation of the elites' actions in plans. Below it, all candidates are the same."""
+    policy_gain: float | None = Field(-0.5, lt=0)
+    """Lowest predicted gain of the policy's sequences over random ones, as a multiple of the gain of plans, for four
+    times the patience."""
     entropy: float | None = Field(0.01, gt=0, lt=1)
     """Lowest entropy in the first half of the run: as a fraction of the highest possible, or, for continuous actions,
     as the standard deviation of an action."""

@@ -19,7 +19,8 @@ from reverie.config.phases import Phase, flatten_phases
 from reverie.config.schema import RunConfig
 from reverie.core.contracts import Buffer
 from reverie.core.rng import derive_seed, make_generator
-from reverie.core.types import ACT_METRICS, Mode, Row, observation_keys
+from reverie.core.specs import Specs
+from reverie.core.types import ACT_METRICS, Array, Mode, Row, observation_keys
 from reverie.envs.make import num_workers
 from reverie.log.progress import progress
 from reverie.training.session import Session
@@ -130,19 +131,35 @@ def learning_phase(config: RunConfig) -> Phase:
     return max(learning or phases[:1], key=lambda phase: phase.duration_steps or 0)
 
 
+class _RandomActions:
+    """A controller."""
+
+    def __init__(self, specs: Specs) -> None:
+        self.specs = specs
+
+    def act(self, now: Row, rng: np.random.Generator) -> Array:
+        return self.specs.action.sample(rng, len(now["is_first"]))
+
+
 def _act(session: Session, buffer: Buffer, rows: int, measured: Measured, hooks: Sequence[str]) -> None:
     collector, count = session.collector, session.collector.num_envs
     collector.env_seconds = 0.0
     session.counters.rows = done = 0
-    started = time.perf_counter()
-    while (seconds := time.perf_counter() - started) < READY_SECONDS:
+    measured.row_seconds, limit, started = 0.0, READY_SECONDS, time.perf_counter()
+    while True:
+        seconds = time.perf_counter() - started
         is_enough = done >= rows or seconds >= ACT_SECONDS
-        if is_enough and all(buffer.can_sample(session.algorithm.reads[hook]) for hook in hooks):
+        if seconds >= limit or (is_enough and all(buffer.can_sample(session.algorithm.reads[hook]) for hook in hooks)):
             break
+        if is_enough and session.algorithm.traits.observes and not measured.row_seconds:
+            # Planning may take too long to collect all that updates need: random actions do the rest.
+            measured.row_seconds, limit = seconds / done, seconds + READY_SECONDS
+            collector.use_controller(_RandomActions(session.policy.specs))
         collector.collect_rows(buffer, count)
         done += count
         measured.largest_observation = max(measured.largest_observation, _largest(session, collector.now))
-    measured.row_seconds = (time.perf_counter() - started) / done
+    collector.use_controller(None)
+    measured.row_seconds = measured.row_seconds or (time.perf_counter() - started) / done
     lengths = session.recorder.pending.get("collect/length")
     measured.episode_length = float(np.mean(lengths)) if lengths else None
     _, _, extras = session.policy.act(

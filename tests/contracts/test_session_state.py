@@ -65,8 +65,13 @@ CASES = {
         "CartPole-v1:dreamer", "debug", "env.num_envs=2", "phases.prefill.duration_steps=40",
         "phases.prefill.collect.rows=40", "buffers.main.capacity=64", "phases.learn.collect.rows=8",
     ),
+    "dreamer that plans": (
+        "CartPole-v1:dreamer", "debug", "env.num_envs=2", "phases.prefill.duration_steps=40",
+        "phases.prefill.collect.rows=40", "buffers.main.capacity=64", "phases.learn.collect.rows=8",
+        "algorithm.planner={kind: mppi, samples: 8, policy_samples: 2, elites: 2, iterations: 2}",
+    ),
     "planet": (
-        "Pendulum-v1:planet", "env.max_episode_steps=12", "algorithm.batch_length=8", "algorithm.batch_size=2",
+        "Pendulum-v1:planet", "env.max_episode_steps=48", "algorithm.batch_length=8", "algorithm.batch_size=2",
         "phases.learn.update.updates=2", "phases.prefill.collect.episodes=2", "buffers.main.capacity=40",
         "algorithm.planner={horizon: 3, samples: 8, elites: 2, iterations: 2, warm_start: true}", "**.units=8",
         "algorithm.model.rssm={deter: 8, hidden: 8, stoch: 4}",

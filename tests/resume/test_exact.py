@@ -35,7 +35,7 @@ ALGORITHMS = {
         "phases.learn.collect.rows=8",
     ),
     "planet": (
-        "Pendulum-v1:planet", "env.vector=sync", "env.max_episode_steps=20", "algorithm.batch_length=8",
+        "Pendulum-v1:planet", "env.vector=sync", "env.max_episode_steps=80", "algorithm.batch_length=8",
         "algorithm.batch_size=2", "phases.learn.update.updates=2", "phases.prefill.collect.episodes=2",
         "algorithm.planner={horizon: 3, samples: 8, elites: 2, iterations: 2, warm_start: true}", "**.units=8",
         "algorithm.model.rssm={deter: 8, hidden: 8, stoch: 4}", "buffers.main.chunk_rows=16",
@@ -115,13 +115,18 @@ CASES = {
         "algorithm.network={kind: lstm, units: 8, encoder: {kind: mlp, units: [8]}}",
         "algorithm.sequence={length: 12, burn_in: 3}",
     ),
+    "dreamer that plans": (
+        *ALGORITHMS["dreamer"],
+        "algorithm.planner={kind: mppi, samples: 8, policy_samples: 2, elites: 2, iterations: 2}",
+    ),
     "matmul by oneDNN": (
         "CartPole-v1:dqn", *REPLAY, "phases.learn.collect.rows=16", "phases.learn.update.updates=4",
         "algorithm.batch_size=64", "backend.engine=torch", "backend.matmul=onednn",
     ),
     "early stop": (*PPO, "early_stop=solved", "env.spec.solved_at=9", "evaluate.warmup_steps=500"),
 }  # fmt: skip
-STEPS = {"checking agent, sync": 300, "checking agent, worker processes": 300, "native vector": 600, "normalisers": 600,
+STEPS = {"dreamer that plans": 120,
+         "checking agent, sync": 300, "checking agent, worker processes": 300, "native vector": 600, "normalisers": 600,
          "recurrent": 300, "transformer": 300, "dqn that remembers": 200, "sac that remembers": 160,
          "matmul by oneDNN": 200, "early stop": 1500}  # fmt: skip
 

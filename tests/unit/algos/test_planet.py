@@ -227,6 +227,24 @@ def test_a_truncated_episode_goes_on_and_a_terminated_one_ends() -> None:
     assert goes_on[1].max() < 0.3
 
 
+def test_a_plan_is_scored_by_rewards_until_the_episode_ends() -> None:
+    """One sequence of each env, step by step, with the noise that the planner draws for it."""
+    agent, latent = make(), make().model.initial(2)
+    score = agent.look_ahead(latent, make_generator(0)).score
+    noise = agent.latent_noise(make_generator(0), 3, 32).view(3, 2, 16, 3)
+    candidates = torch.as_tensor(make_generator(1).uniform(-1, 1, (3, 2, 16, 2)).astype(np.float32))
+    with torch.no_grad():
+        found = score(candidates, 0)
+        for env, number in ((0, 0), (1, 11)):
+            one, goes_on, total = Latent(*(part[env][None] for part in latent)), 1.0, 0.0
+            for step in range(3):
+                action, own_noise = candidates[step, env, number][None], noise[step, env, number][None]
+                one, _ = agent.model.rssm.imagine_step(one, action, own_noise)
+                reward, continuation = agent.model.predict(one.features)
+                total, goes_on = total + goes_on * float(reward), goes_on * float(continuation)
+            assert float(found[env, number]) == pytest.approx(total, rel=1e-4)
+
+
 def test_plans_maximise_the_predicted_rewards() -> None:
     """By imagining step after step, the planned sequence earns more than a random one."""
     agent = make(planner={**SMALL["planner"], "samples": 200, "elites": 20, "iterations": 5})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from reverie.core.rng import make_generator
 from reverie.core.types import Clock
-from reverie.planners.acting import PlannedRow, plan_metrics, plan_row
+from reverie.planners.acting import Lookahead, PlannedRow, acting_envs, plan_acting, plan_metrics, plan_row
 from reverie.planners.mppi import MPPI
 from reverie.planners.planner import Planner
 from tests.unit.algos.batches import BOX
@@ -69,3 +69,39 @@ def test_numbers_about_a_plan() -> None:
     assert policy_gain[0] > gain[0] > 0
     assert policy_gain[1] < 0 < gain[1]
     assert plan_metrics(found.plan._replace(policy_gain=None)).dtype.names == names[:3]
+
+
+def rows_of(ended: list[bool], resting: list[bool] | None = None) -> dict[str, Any]:
+    now = {name: np.zeros(len(ended), bool) for name in ("is_first", "terminated", "truncated")}
+    now["truncated"][:] = ended
+    return now if resting is None else now | {"valid": ~np.array(resting)}
+
+
+def test_envs_that_act_are_those_that_go_on_and_do_not_rest() -> None:
+    assert acting_envs(rows_of([False, True, False])).tolist() == [0, 2]
+    assert acting_envs(rows_of([False, True, False], [True, False, False])).tolist() == [2]
+    ended = rows_of([False, False]) | {"terminated": np.array([True, False])}
+    assert acting_envs(ended).tolist() == [1]
+
+
+def test_planning_for_some_envs_is_planning_without_the_others() -> None:
+    planner = make()
+    plans = make_generator("plans").uniform(-1, 1, (3, 3, 2)).astype(np.float32)
+    seen: list[Any] = []
+
+    def look_ahead(envs: Any) -> Lookahead:
+        seen.append(envs.tolist())
+        return Lookahead(near(0.5), CPU)
+
+    found = plan_acting(planner, look_ahead, rows_of([False, True, False]), plans, Clock(), make_generator(1))
+    alone = plan_row(planner, near(0.5), plans[[0, 2]], np.zeros(2, bool), Clock(), make_generator(1), CPU)
+    assert seen == [[0, 2]]
+    np.testing.assert_array_equal(found.action[[0, 2]], alone.plan.action)
+    np.testing.assert_array_equal(found.plans[[0, 2]], alone.carry)
+    np.testing.assert_array_equal(found.plans[1], plans[1])
+    assert not found.action[1].any()
+    np.testing.assert_array_equal(found.extras["act_metrics"], alone.metrics)
+    nothing = plan_acting(planner, look_ahead, rows_of([True] * 3), plans, Clock(), make_generator(1))
+    assert seen == [[0, 2]]
+    assert nothing.extras == {}
+    assert nothing.plans is plans

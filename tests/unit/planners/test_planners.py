@@ -118,6 +118,40 @@ def test_the_best_discrete_sequence_is_found(action: Any) -> None:
     torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
+def test_one_iteration_of_discrete_mppi_by_hand() -> None:
+    """The noise makes the candidates 0, 1, 2 and 1. Class 1 is worth 1 and class 2 half of it: the elites are 1, 1."""
+    settings = {**TINY, "uniform_mix": 0.1, "momentum": 0.25, "temperature": 2.0}
+    planner = make(MPPI, DISCRETE, **settings)
+    noise = torch.full((1, 1, 1, 4, 3), 0.1)
+    for candidate, chosen in enumerate((0, 1, 2, 1)):
+        noise[..., candidate, chosen] = 0.9
+    worth = torch.tensor([0.0, 1.0, 0.5])
+    score = lambda actions, _: (actions[0] * worth).sum(-1)  # noqa: E731
+    drawn = PlanNoise(noise, torch.full((1, 2), 0.5))
+    found = planner.plan(score, torch.full((1, 1, 3), 1 / 3), drawn, Clock())
+    assert planner.actions.decode(found.action).tolist() == [1]
+    assert found.values.tolist() == [[1.0, 1.0]]
+    # Refitted: (0, 1, 0), mixed with the uniform distribution; a quarter of the first proposal stays.
+    expected = 0.75 * (0.9 * torch.tensor([0.0, 1.0, 0.0]) + 0.1 / 3) + 0.25 / 3
+    torch.testing.assert_close(found.proposal.mean.flatten(), expected)
+
+
+@pytest.mark.parametrize("kind", [CEM, MPPI])
+def test_a_warm_start_finds_the_shifted_optimum_sooner(kind: type[Planner]) -> None:
+    """With few candidates and one iteration, a plan that starts from the last one is closer to the optimum."""
+    target = torch.as_tensor(make_generator("targets").uniform(-0.9, 0.9, (5, 1, 1, 2)).astype(np.float32))
+    settings = {"samples": 40, "elites": 5, "horizon": 4, "policy_samples": 0, "max_std": 0.3, "warm_start": True}
+    first, later = make(kind, iterations=12, **settings), make(kind, iterations=1, **settings)
+    near = lambda start: lambda actions, _: -4 * (actions - target[start : start + 4]).square().sum((0, 3))  # noqa: E731
+    plans = plan(first, near(0), 1).proposal.mean.transpose(0, 1).numpy()
+    errors = []
+    for is_first in (False, True):
+        start = torch.as_tensor(later.shifted(plans, np.array([is_first]))).transpose(0, 1)
+        found = later.plan(near(1), start, later.sample_noise(make_generator(3), 1), Clock())
+        errors.append(float((found.proposal.mean - target[1:].squeeze(2)).square()[:3].sum()))
+    assert errors[0] < 0.5 * errors[1]
+
+
 def test_discrete_candidates_follow_the_probabilities() -> None:
     planner = make(CEM, DISCRETE, uniform_mix=0, horizon=1, samples=20_000, elites=20_000, iterations=1)
     start = torch.tensor([0.7, 0.3, 0.0]).view(1, 1, 3)

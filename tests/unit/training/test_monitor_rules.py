@@ -47,6 +47,7 @@ def series(metric: str, *values: float) -> list[dict[str, Any]]:
         ("update/clip_fraction", 0.59, 0.61, "clip_fraction"),
         ("update/grad_norm", 2e-8, 0.5e-8, "gradient_low"),
         ("update/grad_norm_critic", 2e-8, 0.5e-8, "gradient_low"),
+        ("collect/plan_spread", 2e-3, 0.5e-3, "plan_spread"),
         ("update/entropy", 0.011 * math.log(4), 0.009 * math.log(4), "entropy"),
     ],
 )
@@ -224,3 +225,16 @@ def test_worker_processes_are_not_advised_for_short_env_steps(num_envs: int) -> 
     (message,) = machine_alerts(rule, timings((100, 0, 0), (110, 9, 100_000)))
     assert "env.vector=process" not in message
     assert "only 90 microseconds" in message
+
+
+def test_a_policy_that_is_worse_than_chance() -> None:
+    """By more than half of what plans gain, for four times the patience."""
+
+    def lines(policy: float, plan: float, count: int = 10) -> list[dict[str, Any]]:
+        return [{**line, "collect/plan_gain": plan} for line in series("collect/policy_gain", *[policy] * count)]
+
+    assert alerts(lines(-1.1, 2.0)) == [(80, "policy_gain")]
+    assert alerts(lines(-0.9, 2.0)) == []
+    assert alerts(lines(-1.1, 2.0, 7)) == []
+    assert alerts(lines(-1.1, 0.0)) == [], "plans gain nothing either"
+    assert alerts(lines(0.5, 2.0)) == []
