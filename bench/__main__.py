@@ -7,8 +7,8 @@ import sys
 from itertools import takewhile
 
 NAMES = (
-    "atari", "checkpoint", "crash_storm", "dreamer", "envs", "full_replay", "index", "monitoring_cost", "replay",
-    "report", "speed", "scores",
+    "atari", "checkpoint", "crash_storm", "dreamer", "envs", "full_replay", "index", "limit", "monitoring_cost",
+    "replay", "report", "speed", "scores",
 )  # fmt: skip
 
 

@@ -102,6 +102,14 @@ def turn(words: list[str], steps: int, programs: dict[str, str]) -> tuple[float,
     return taken - start_ours, {name: peer(program, steps) for name, program in programs.items()}, parts
 
 
+def limit(words: list[str]) -> dict[str, float]:
+    """What an update takes, and what its matmuls would take at the rate of a big one (see :mod:`bench.limit`)."""
+    command = [sys.executable, "-m", "bench", "limit", *words]
+    done = subprocess.run(command, check=True, env=one_thread(), stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def peers_programs(program: str) -> dict[str, str]:
     """That of Stable-Baselines3, and of its form in JAX if that is installed. What JAX compiles counts: it has to."""
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('sbx') is None)"
@@ -128,6 +136,5 @@ def main() -> None:
                 f"{other}_steps_per_cpu_second": round(steps / theirs),
                 f"{other}_ratio": round(theirs / mine, 2),
             }
-        print(
-            json.dumps({**result, "our_cpu_seconds": round(mine, 2), "our_seconds_by_part": turns[-1][2]}), flush=True
-        )
+        parts = {"our_cpu_seconds": round(mine, 2), "our_seconds_by_part": turns[-1][2]}
+        print(json.dumps({**result, **parts, **limit(words)}), flush=True)
