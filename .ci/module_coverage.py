@@ -1,4 +1,7 @@
-"""Fail when a module's coverage is below the floor: python .ci/module_coverage.py coverage.json 80"""
+"""Fail when a module's coverage is below the floor: python .ci/module_coverage.py coverage.json 80
+
+Suites whose packages are not installed here are left out: the tests that need these packages were skipped.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from reverie.envs.suites import SUITES
+
 
 def modules_below(report: dict[str, Any], floor: float) -> dict[str, float]:
     """Percent covered of each module below the floor, lowest first. A module without statements counts as covered."""
@@ -14,16 +19,23 @@ def modules_below(report: dict[str, Any], floor: float) -> dict[str, float]:
     return dict(sorted(((name, p) for name, p in percents.items() if p < floor), key=lambda pair: pair[1]))
 
 
+def untested_here() -> set[str]:
+    """The files of suites whose packages are not installed. `make test-envs` installs them."""
+    return {f"reverie/envs/suites/{suite.name}.py" for suite in SUITES if not suite.is_installed}
+
+
 def main(path: str, floor: str) -> int:
     report = json.loads(Path(path).read_text())
     if not report["files"]:
         print(f"{path} names no module: the tests ran without coverage.")
         return 1
-    below = modules_below(report, float(floor))
+    left_out = untested_here() & report["files"].keys()
+    below = {name: percent for name, percent in modules_below(report, float(floor)).items() if name not in left_out}
     for name, percent in below.items():
         print(f"{name}: {percent:.1f} % of its lines are covered by tests, at least {floor} % are asked for.")
     if not below:
-        print(f"Each of {len(report['files'])} modules is covered to at least {floor} %.")
+        counted = len(report["files"]) - len(left_out)
+        print(f"Each of {counted} modules is covered to at least {floor} %.")
     return 1 if below else 0
 
 

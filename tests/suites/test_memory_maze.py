@@ -11,6 +11,7 @@ import pytest
 
 from reverie.core.errors import ConfigError
 from reverie.core.rng import make_generator
+from reverie.envs import gl
 from reverie.envs.config import EnvConfig
 from reverie.envs.make import make_env, max_episode_steps_of
 
@@ -61,3 +62,11 @@ def test_an_unknown_size_is_answered_with_a_near_one() -> None:
     with pytest.raises(ConfigError, match="no maze '9x10'") as caught:
         make_env(EnvConfig(id="memory_maze/9x10"))
     assert "9x9" in caught.value.fix
+
+
+def test_without_gl_the_debian_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gl, "BACKENDS", ())
+    monkeypatch.delenv(gl.VARIABLE, raising=False)
+    with pytest.raises(ConfigError, match="cannot render here") as caught:
+        make_env(SMALL)
+    assert "libegl1" in caught.value.fix

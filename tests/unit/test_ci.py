@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from reverie.envs.suite import Suite
+
 CHECKS = Path(__file__).resolve().parents[2] / ".ci"
 
 
@@ -81,6 +83,14 @@ def test_a_module_below_the_floor_fails(tmp_path: Path, capsys: pytest.CaptureFi
     assert module_coverage.main(str(path), "80") == 1
     assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == ["c.py", "a.py"]
     assert module_coverage.main(str(path), "12") == 0
+
+
+def test_suites_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "coverage.json"
+    path.write_text(json.dumps({"files": {"reverie/envs/suites/toy.py": {"summary": {"percent_covered": 30}}}}))
+    for package, code in (("no_such_package", 0), ("numpy", 1)):
+        monkeypatch.setattr(module_coverage, "SUITES", [Suite("toy", "toys", packages={package: "it"})])
+        assert module_coverage.main(str(path), "80") == code
 
 
 def test_a_report_without_modules_fails(tmp_path: Path) -> None:
