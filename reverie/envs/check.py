@@ -229,7 +229,8 @@ class _Checker:
         elif array.dtype != space.dtype:
             message = f"{name} is {array.dtype} {when}; its space has {space.dtype}."
             fix = f"Return observation.astype(np.{space.dtype}), or change the space."
-            self.report("dtype", "error", capital(message), fix)
+            is_converted = np.can_cast(array.dtype, space.dtype, "same_kind")  # float64 becomes float32 in every row
+            self.report("dtype", "warning" if is_converted else "error", capital(message), fix)
         if not np.isfinite(array).all():
             fix = "Look for a division by zero or an unset value in the env."
             self.report("finite", "error", f"{capital(name)} contains NaN or infinity {when}.", fix)

@@ -12,6 +12,7 @@ from reverie.config.schema import RunConfig
 from reverie.core.specs import Specs
 from reverie.core.wording import count
 from reverie.machine import memory as machine
+from reverie.machine.usage import resident_memory
 from reverie.preflight import forecast
 from reverie.preflight.probe import Measured, measure
 from reverie.preflight.warnings import Facts, check_memory, find_traps
@@ -33,6 +34,7 @@ def examine_session(session: Session, runs_dir: Path, make_session: Callable[[Ru
         disk=forecast.disk_bytes(config, algorithm, policy, buffers), free_disk=machine.free_disk(runs_dir),
         parameters=backend.count_parameters(session.algorithm),
         duration=forecast.duration(config, specs, measured) if is_measured else None, measured=measured,
+        process_memory=resident_memory(),
     )  # fmt: skip
 
 
@@ -56,6 +58,8 @@ def report_lines(facts: Facts) -> list[str]:
     parameters = "" if facts.parameters is None else f", {count(facts.parameters, 'parameter')}"
     table = {"device": f"{settings.device}, {count(settings.threads, 'thread')}{parameters}"}
     table["memory"] = f"{size(facts.memory)} for full buffers" + (f", {size(free)} free" if free is not None else "")
+    if facts.process_memory is not None:
+        table["memory"] += f"; this process has {size(facts.process_memory)} now"
     if facts.disk is not None and facts.free_disk is not None:
         table["disk"] = f"{size(facts.disk)} for checkpoints and policies, {size(facts.free_disk)} free"
     table |= _speed_rows(facts)

@@ -43,6 +43,8 @@ class Facts:
     parameters: int | None = None
     duration: Duration | None = None
     measured: Measured = field(default_factory=Measured)
+    process_memory: int | None = None
+    """Memory that the process has before the first step: libraries, networks, envs."""
 
 
 def find_traps(facts: Facts) -> list[str]:

@@ -21,6 +21,7 @@ from reverie.config.files import read_config
 from reverie.config.pipeline import prepare_new
 from reverie.config.validate import load_config
 from reverie.core.errors import ReverieError
+from reverie.core.types import Clock
 from reverie.log.sinks import read_jsonl
 from reverie.runs.resume import change_config
 from reverie.runs.resume_command import names_foreign_code, resume_command, spent_schedules, twice_the_budget
@@ -80,7 +81,10 @@ def test_resume_goes_on_and_doubles_no_stretch(run: Path, finished: Path) -> Non
 
 def test_a_longer_budget_is_told_in_what_the_run_is_counted_in() -> None:
     config = api.make_config(SPEC, steps=500)
-    assert twice_the_budget(config, 512) == "--steps 1024"
+    longer = "--steps 1024 horizon_steps=1024 algorithm.learning_rate=lin_0.001 algorithm.clip=lin_0.2"
+    assert twice_the_budget(config, 512) == longer
+    constant = api.make_config(SPEC, ["algorithm.learning_rate=1e-3"], steps=500)
+    assert twice_the_budget(constant, 512) == "--steps 1024"
     for counted in ({"duration_updates": 50}, {"duration_cycles": 50}):
         offline = config.phases[-1].model_copy(update={"duration_steps": None, **counted})
         found = twice_the_budget(config.model_copy(update={"phases": (*config.phases[:-1], offline)}), 0)
@@ -332,6 +336,15 @@ def test_a_budget_beyond_the_schedules_is_told_and_what_it_says_helps() -> None:
     stretched, _ = change_config(prepared, message.partition("add: ")[2].split(), steps=150_000)
     assert spent_schedules(stretched.config) == []
     assert stretched.config.algorithm.learning_rate.to_steps == 150_000  # type: ignore[attr-defined]
+
+
+def test_the_hint_after_a_finished_run_extends_its_schedules() -> None:
+    prepared = prepare_new("CartPole-v1:ppo")
+    option, steps, *words = twice_the_budget(prepared.config, 100_000).split()
+    assert (option, steps) == ("--steps", "200000")
+    longer, _ = change_config(prepared, words, steps=200_000)
+    assert spent_schedules(longer.config) == []
+    assert longer.config.algorithm.learning_rate.at(Clock(env_steps=150_000)) > 0  # type: ignore[attr-defined]
 
 
 def test_the_checkpoint_is_chosen_under_the_lock(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

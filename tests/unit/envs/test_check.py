@@ -36,7 +36,7 @@ def test_sound_envs_have_no_findings(env_id: str) -> None:
         ("FailingStep", "error", "the wheel came off", "broken_envs.py, line "),
         ("OutOfBounds", "error", "leaves its bounds at step 1", "Widen"),
         ("WrongShape", "error", "has shape (1,) at step 1; its space has (2,)", "Correct"),
-        ("WrongDtype", "error", "is float64 at step 1; its space has float32", "astype(np.float32)"),
+        ("WrongDtype", "warning", "is float64 at step 1; its space has float32", "astype(np.float32)"),
         ("ListObservation", "error", "is a list at step 1", "np.array"),
         ("NanObservation", "error", "NaN or infinity at step 1", "division"),
         ("NanReward", "error", "reward at step 1 is nan", "division"),
