@@ -6,7 +6,7 @@ It acts and learns like the torch form in :mod:`reverie.algos.dqn`, and much fas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,20 +21,6 @@ from reverie.kernels.products import array_matmul
 from reverie.nets.numpy.mlp import NumpyInput, NumpyLayer, NumpyMLP, ignore_overflow, is_plain_mlp, make_numpy_layers
 from reverie.nets.optim import FlatOptimizer, Result
 from reverie.nets.q_heads import ScalarHead
-
-
-class DQNEngine(Protocol):
-    """What the torch form and the numpy form of DQN have in common. ``config`` is that of the current phase."""
-
-    def q_values(self, now: Row, carry: Carry, rng: np.random.Generator | None) -> tuple[Array, Carry]:
-        """Values (N, A) of arriving rows, and the next carry. Noisy layers get new noise from ``rng``."""
-        ...
-
-    def gradient_step(
-        self, transitions: TransitionBatch, config: Any, learning_rate: float, rng: np.random.Generator
-    ) -> Result:
-        """One step of the online network. ``aux`` has the ``losses`` (N)."""
-        ...
 
 
 class NumpyQNetworks:

@@ -5,8 +5,6 @@ It acts and learns like the torch form in :mod:`reverie.algos.sac`, and much fas
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import torch
 
@@ -27,20 +25,6 @@ from reverie.nets.numpy.mlp import (
 )  # fmt: skip
 from reverie.nets.optim import FlatOptimizer, Result
 from reverie.nets.temperature import Temperature
-
-
-class SACEngine(Protocol):
-    """What the torch form and the numpy form of SAC have in common."""
-
-    def choose(self, now: Row, carry: Carry, noise: Array | None) -> tuple[Array, Carry]:
-        """Actions (B, A) for arriving rows, the most likely ones without noise, and the next carry."""
-        ...
-
-    def gradient_step(
-        self, transitions: TransitionBatch, learning_rate: float, rng: np.random.Generator
-    ) -> tuple[Result, Result]:
-        """One step of the critics, and one of actor and temperature. The first ``aux`` has ``td_errors`` (N)."""
-        ...
 
 
 class NumpySoftActorCritic:

@@ -17,9 +17,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from reverie.agents.action_network import GreedyAction
+from reverie.agents.dqn_engine import DQNEngine
 from reverie.agents.exploration import epsilon_greedy
 from reverie.agents.inspection import inspect_rows
-from reverie.agents.numpy_q_network import DQNEngine, NumpyQNetworks, has_numpy_form
+from reverie.agents.numpy_q_network import NumpyQNetworks, has_numpy_form
 from reverie.agents.q_network import QNetwork
 from reverie.agents.recurrent_replay import (
     SequenceConfig,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from reverie.agents.action_network import MostLikelyAction
 from reverie.agents.inspection import describe_policy, inspect_rows
-from reverie.agents.numpy_soft_actor_critic import NumpySoftActorCritic, SACEngine, has_numpy_form
+from reverie.agents.numpy_soft_actor_critic import NumpySoftActorCritic, has_numpy_form
 from reverie.agents.recurrent_replay import (
     SequenceConfig,
     check_targets,
@@ -29,6 +29,7 @@ from reverie.agents.recurrent_replay import (
     make_replay,
     to_tensors,
 )  # fmt: skip
+from reverie.agents.sac_engine import SACEngine
 from reverie.agents.soft_actor_critic import Actor, Critics, make_actions
 from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
