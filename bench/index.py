@@ -1,6 +1,7 @@
-"""``python -m bench index``: how long ``reverie runs list`` takes with ten thousand runs.
+"""``python -m bench index``: how long lists of ten thousand runs take, and a comparison of a hundred.
 
-Writes synthetic run folders, builds the index, adds one run, and lists with a filter. The last is a whole process.
+Writes synthetic run folders, builds the index, adds one run, and lists with a filter: a whole process. Then it compares
+a hundred runs with a thousand evaluations each, also a whole process.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ def main() -> None:
         words = ["runs", "list", "algorithm=ppo", "best>450", "--runs-dir", str(runs_dir)]
         for _ in range(3):
             _measure("reverie " + " ".join(words[:4]), lambda: _run(words))
+        compared = Path(folder) / "compared"
+        for number in range(100):
+            write_evaluations(write_synthetic_run(compared, number))
+        _measure("reverie compare, 100 runs", lambda: _run(["compare", "*", "--runs-dir", str(compared), "--quiet"]))
 
 
 def write_synthetic_run(runs_dir: Path, number: int) -> Path:
@@ -48,7 +53,7 @@ def write_synthetic_run(runs_dir: Path, number: int) -> Path:
     env, state, seed = ENVS[number % 4], STATES[number % 6], number % 5
     run = runs_dir / f"{env}-ppo-s{seed}-{number}"
     run.mkdir(parents=True)
-    config = CONFIG.read_text().format(seed=seed, env=env, learning_rate=1e-5 * (1 + number // 5))
+    config = CONFIG.read_text().format(seed=seed, env=env, learning_rate=1e-5 * (1 + number // 20))
     (run / "config.yaml").write_text(config)
     steps, score = 50_000 + number, float(number * 7919 % 500)
     status = {"state": state, "env_steps": steps, "updates": 320, "best_score": score + 1, "final_score": score}
@@ -61,6 +66,17 @@ def write_synthetic_run(runs_dir: Path, number: int) -> Path:
     lines = [{"env_steps": step, "updates": step // 100, "loss": 0.5} for step in range(0, steps, 5000)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
+
+
+def write_evaluations(run: Path) -> None:
+    """A thousand evaluations and as many other records."""
+    lines = []
+    for step in range(50, 50_050, 50):
+        where = {"env_steps": step, "updates": step // 100, "cycles": step // 50, "phase": "learn"}
+        lines.append({**where, **{f"update/metric_{number}": 0.1 * number for number in range(12)}})
+        score = {"mean": step / 100, "std": 1.0, "min": 0.0, "max": 500.0, "low": step / 120, "high": step / 90}
+        lines.append({**where, **{f"evaluate/return_{name}": value for name, value in score.items()}})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _run(words: list[str]) -> None:

@@ -27,8 +27,9 @@ def find_runs(filters: str | Iterable[str] = (), runs_dir: str | Path = DEFAULT_
     """
     words = filters.split() if isinstance(filters, str) else list(filters)
     conditions, names = parse_filters(words)
-    runs = all_runs(Path(runs_dir))
-    return RunList(keep(choose(runs, names, Path(runs_dir)) if names else runs, conditions))
+    folder = Path(runs_dir)
+    runs = choose(all_runs(folder), names, folder) if names else all_runs(folder, conditions)
+    return RunList(keep(runs, conditions))
 
 
 def find_one(name: str, runs_dir: str | Path = DEFAULT_RUNS_DIR) -> RunSummary:
@@ -40,9 +41,9 @@ def find_one(name: str, runs_dir: str | Path = DEFAULT_RUNS_DIR) -> RunSummary:
     return found[0]
 
 
-def all_runs(runs_dir: Path) -> list[RunSummary]:
-    """All runs in a folder, oldest first."""
-    return sort_runs(indexed_runs(runs_dir))
+def all_runs(runs_dir: Path, conditions: Sequence[Filter] = ()) -> list[RunSummary]:
+    """All runs in a folder, oldest first. Those that some condition refuses may be left out."""
+    return sort_runs(indexed_runs(runs_dir, conditions=conditions))
 
 
 def sort_runs(runs: Iterable[RunSummary]) -> list[RunSummary]:

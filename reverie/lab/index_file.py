@@ -72,6 +72,7 @@ def delete(path: Path) -> None:
 
 def _prepare(index: sqlite3.Connection, columns: Sequence[str]) -> None:
     index.execute("PRAGMA trusted_schema = OFF")
+    index.execute("PRAGMA synchronous = OFF")  # syncing takes longer than all the rest, and the index can be rebuilt
     if _version(index) == VERSION:
         return
     index.execute("BEGIN IMMEDIATE")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from reverie.core.errors import RunError
 from reverie.lab import index_file
+from reverie.lab.filters import Filter
 from reverie.lab.fingerprint import Fingerprints, open_fingerprints
 from reverie.lab.index_file import Damaged, Unusable
 from reverie.lab.read_run import ENDED, is_run, read_run
@@ -30,6 +31,8 @@ LISTS = ("tags", "problems")
 STATUS, TAGS, PROBLEMS = map(COLUMNS.index, ("status", *LISTS))
 LIVE = ("running", "interrupted")
 """Which of the two it is depends on a lock, which leaves no trace in the files."""
+PLAIN = frozenset(COLUMNS) - {"status", *LISTS}
+"""Columns whose values are those of the summary."""
 Note = Callable[[str], None]
 
 
@@ -48,8 +51,11 @@ def print_note(text: str) -> None:
     print(f"Note: {text}", file=sys.stderr)
 
 
-def indexed_runs(runs_dir: Path, note: Note = print_note) -> list[RunSummary]:
-    """The summaries of all runs in a folder. Reads only runs that are new or have changed."""
+def indexed_runs(runs_dir: Path, note: Note = print_note, conditions: Sequence[Filter] = ()) -> list[RunSummary]:
+    """The summaries of all runs in a folder. Reads only runs that are new or have changed.
+
+    Runs that some condition refuses may be left out. Making ten thousand summaries takes longer than finding them.
+    """
     try:
         with open_fingerprints(runs_dir) as fingerprints:
             names = fingerprints.names()
@@ -63,7 +69,12 @@ def indexed_runs(runs_dir: Path, note: Note = print_note) -> list[RunSummary]:
     gone = known.keys() - rows.keys()
     if changed or gone:
         _save(runs_dir, changed, gone, note)
-    return [_summary(runs_dir / name, row.values) for name, row in rows.items()]
+    columns = [(COLUMNS.index(each.attribute), each) for each in conditions if each.attribute in PLAIN]
+    return [
+        _summary(runs_dir / name, row.values)
+        for name, row in rows.items()
+        if all(condition.accepts_value(row.values[column]) for column, condition in columns)
+    ]
 
 
 def rebuild(runs_dir: Path, note: Note = print_note) -> list[RunSummary]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reverie.core.errors import ConfigError, TrainingError
+from reverie.core.types import Array
 from reverie.core.wording import count
 from reverie.lab.compare import Compared
 from reverie.report.groups import Group
@@ -66,7 +67,7 @@ def next_orders(compared: Compared, most: int) -> list[Order]:
             if verdict.is_decided:
                 compared.comparison.decided[env, verdict.better, verdict.worse] = verdict
                 continue
-            target = _target(*pair, most)
+            target = next_number(pair[0].scores, pair[1].scores, most)
             for group in pair:
                 key = f"{env} {group.label}"
                 targets[key] = (group, max(target, targets.get(key, (group, 0))[1]))
@@ -74,12 +75,11 @@ def next_orders(compared: Compared, most: int) -> list[Order]:
     return [order for order in orders if order.seeds]
 
 
-def _target(left: Group, right: Group, most: int) -> int:
-    """How many runs both groups should have at the next look."""
-    smaller = min(len(left.scores), len(right.scores))
-    needed = seeds_needed(left.scores, right.scores)
+def next_number(left: Array, right: Array, most: int) -> int:
+    """How many runs both groups should have at the next look, from their scores so far."""
+    needed = seeds_needed(left, right)
     if needed is None:
-        needed = max(UNTESTED, math.ceil(GROWTH * smaller))
+        needed = max(UNTESTED, math.ceil(GROWTH * min(len(left), len(right))))
     return min(most, needed)
 
 

@@ -9,7 +9,7 @@ from reverie.core.wording import count
 from reverie.report.formatting import whole
 from reverie.report.groups import Comparison, Group
 
-SLACK = 0.01
+SLACK = 0.02
 """Budgets are rounded up to whole cycles, so they may differ by this fraction."""
 
 

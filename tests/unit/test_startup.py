@@ -60,6 +60,10 @@ def test_listing_environments_does_not_load_torch() -> None:
     assert "torch" not in loaded
 
 
+def test_listing_runs_loads_nothing_heavy(tmp_path: Path) -> None:
+    assert loaded_by_command("runs", "list", "best>1", "--runs-dir", str(tmp_path)) & HEAVY == set()
+
+
 def test_training_does_not_load_the_compiler(tmp_path: Path) -> None:
     """torch's takes longer to load than all the rest, and nothing here is compiled. It stands on sympy."""
     words = ["Reverie/Counting-v0:ppo", "--steps", "1", "--runs-dir", str(tmp_path), "video.enabled=false", "--quiet"]

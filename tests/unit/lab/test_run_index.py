@@ -15,6 +15,7 @@ import pytest
 
 from reverie.core.errors import RunError
 from reverie.lab import fingerprint, index_file, run_index
+from reverie.lab.filters import parse_filters
 from reverie.lab.read_run import read_run
 from reverie.lab.run_index import indexed_runs, rebuild
 from reverie.store.labels import change_labels
@@ -234,6 +235,15 @@ for number in range(25):
     with sqlite3.connect(index_file.index_path(runs)) as index:
         assert index.execute("SELECT COUNT(*) FROM runs").fetchone() == (53,)
     index.close()
+
+
+def test_conditions_leave_runs_out_early(runs: Path) -> None:
+    """Text, numbers and beginnings; not what depends on a lock or a config file."""
+    words = ["final>=2", "env=a*", "seed!=3", "hash!=zz", "status=interrupted", "tag=x", "algorithm.gamma=7"]
+    conditions, _ = parse_filters(words)
+    assert [run.name for run in indexed_runs(runs, conditions=conditions)] == ["a-s2"]
+    assert {run.name for run in indexed_runs(runs, conditions=conditions[:1])} == {"a-s2", "a-s3"}
+    assert len(indexed_runs(runs)) == 3
 
 
 def test_rebuild_reads_everything(runs: Path, read: list[str]) -> None:
