@@ -8,13 +8,16 @@ INSTALLED := $(VENV)/.installed
 TOOLED := $(VENV)/.tooled
 TESTABLE := $(VENV)/.testable
 PEERS := .venv-peers/.installed
+ENVS := .venv-envs
+PYGAME := .venv-envs-pygame
+TESTING := pytest pytest-cov pytest-xdist setuptools wheel
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test browser lint format bench peers clean
+.PHONY: help setup train test test-envs browser lint format bench peers clean
 
 help:  ## list these targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(TESTABLE)  ## create .venv and install the package with the extras that tests need
 
@@ -25,6 +28,27 @@ test: $(TESTABLE) browser  ## run all tests; coverage below 90 %, or 80 % of a m
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=reverie --cov-report=term-missing:skip-covered \
 		--cov-report=json:.coverage.json --cov-fail-under=90
 	$(BIN)/python .ci/module_coverage.py .coverage.json 80
+
+test-envs: $(ENVS)/.installed $(PYGAME)/.installed  ## run the tests of all suites, in two environments of their own
+	$(ENVS)/bin/python -m pytest -n 2 tests/suites tests/unit/envs tests/e2e/test_presets.py
+	$(PYGAME)/bin/python -m pytest tests/suites -k "pusht or craftax or gymnax"
+
+# All suites whose packages can live together: some gigabytes. Declarations say what is installed without dependencies.
+$(ENVS)/.installed: pyproject.toml constraints.txt .ci/suite_extras.py
+	$(PYTHON) -m venv $(ENVS)
+	$(ENVS)/bin/python -m pip install --quiet -c constraints.txt $(TESTING) -e .
+	$(ENVS)/bin/python -m pip install --quiet -c constraints.txt -e ".[$$($(ENVS)/bin/python .ci/suite_extras.py extras)]"
+	$(ENVS)/bin/python -m pip install --quiet --no-deps $$($(ENVS)/bin/python .ci/suite_extras.py bare)
+	@touch $@
+
+# pygame and pygame-ce share a folder, so suites that need pygame have an environment without the other suites.
+$(PYGAME)/.installed: $(ENVS)/.installed
+	$(PYTHON) -m venv $(PYGAME)
+	$(ENVS)/bin/python .ci/suite_extras.py base > $(PYGAME)/base.txt
+	$(ENVS)/bin/python .ci/suite_extras.py separate > $(PYGAME)/suites.txt
+	$(PYGAME)/bin/python -m pip install --quiet -c constraints.txt $(TESTING) -r $(PYGAME)/base.txt -r $(PYGAME)/suites.txt
+	$(PYGAME)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
 
 browser:  ## install Chromium, which tests of pages need, where this may be done; else say how
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \

@@ -110,6 +110,7 @@ def build_evaluator(config: RunConfig, specs: Specs | None = None) -> Evaluator:
 
 def make_evaluator(env: EnvConfig, settings: EvaluateConfig, seed: int, specs: Specs | None = None) -> Evaluator:
     """An evaluator on this env. Native vectors cannot start chosen episodes, so they are replaced by sync ones."""
+    env = env.for_evaluation()
     played = env.model_copy(update={"vector": "sync"}) if env.vector == "native" else env
 
     def make(num_envs: int) -> Vector:

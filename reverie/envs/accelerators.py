@@ -20,6 +20,7 @@ from reverie.core.errors import RunError
 from reverie.core.types import Row
 from reverie.envs.suite import Accelerator, Env
 from reverie.envs.suites import suite_of_module
+from reverie.envs.vary import Vary
 from reverie.envs.wrappers import images, keys, observations, steps, text
 from reverie.envs.wrappers.atari import Atari
 from reverie.envs.wrappers.atari_start import AtariStart, LastAction
@@ -83,6 +84,7 @@ _WRAPPERS: dict[type[Any], Accelerator] = {
     steps.RewardClip: NoState(),
     keys.SelectKeys: NoState(),
     text.TextTokens: NoState(),
+    Vary: NoState(),
 }
 
 

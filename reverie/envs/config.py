@@ -8,6 +8,8 @@ from pydantic import Field
 
 from reverie.core.config import Component, ComponentConfig, Config
 
+UNCHANGED = (1.0, 1.0)
+Range = tuple[float, float]
 VectorKind = Literal["auto", "sync", "process", "native"]
 
 
@@ -28,6 +30,36 @@ class EnvDescription(Config):
     """Mean return of random play: 0 in normalised scores."""
     reference: float | None = None
     """Return that counts as 1 in normalised scores, such as that of a person."""
+
+
+class VaryRange(Config):
+    """Ranges of the factor that multiplies a property. [1, 1] leaves it unchanged."""
+
+    train: Range = UNCHANGED
+    """Lowest and highest factor in training."""
+    evaluate: Range = UNCHANGED
+    """Lowest and highest factor in evaluations, and wherever else a trained policy acts."""
+
+
+class VaryConfig(Config):
+    """What differs between episodes."""
+
+    colour: VaryRange = VaryRange()
+    """Red, green and blue of all surfaces, with a factor each."""
+    mass: VaryRange = VaryRange()
+    """Masses and moments of inertia."""
+    friction: VaryRange = VaryRange()
+    """Sliding friction."""
+
+    def ranges(self) -> dict[str, Range]:
+        """The ranges of training that change something."""
+        ranges = {name: getattr(self, name).train for name in type(self).model_fields}
+        return {name: found for name, found in ranges.items() if found != UNCHANGED}
+
+    def of_evaluation(self) -> VaryConfig:
+        """The same with the ranges of evaluations in the place of those of training."""
+        ranges = {name: getattr(self, name).evaluate for name in type(self).model_fields}
+        return VaryConfig(**{name: VaryRange(train=found, evaluate=found) for name, found in ranges.items()})
 
 
 class EnvConfig(Config):
@@ -52,6 +84,8 @@ class EnvConfig(Config):
     twice in a row, the run stops at once."""
     wrappers: tuple[Annotated[ComponentConfig, Component("wrapper")], ...] = ()
     """Wrappers around each env, innermost first."""
+    vary: VaryConfig = VaryConfig()
+    """Colours, masses and frictions that differ between episodes, for studies of robustness."""
     max_episode_steps: int | None = Field(None, ge=1)
     """Truncate episodes after this many steps. Empty: the env's own limit."""
     replay_steps: int = Field(100_000, ge=1)
@@ -61,3 +95,7 @@ class EnvConfig(Config):
     """Entries of the env's info that are logged as log/<key>, such as success or regret."""
     spec: EnvDescription = EnvDescription()
     """Description of the task, for people."""
+
+    def for_evaluation(self) -> EnvConfig:
+        """The env in which trained policies act: its variations have the ranges of evaluations."""
+        return self.model_copy(update={"vary": self.vary.of_evaluation()})

@@ -30,7 +30,9 @@ from reverie.envs.render import has_frames, prepare_rendering
 from reverie.envs.repairs import repair_env
 from reverie.envs.suite import Suite
 from reverie.envs.suites import SUITES, find_suite, register_env, register_suites, suite_of_module
+from reverie.envs.vary import Vary
 from reverie.envs.wrappers.text import TextTokens, has_text
+from reverie.machine.libraries import install_library
 
 _PROBE_STEPS, _PROBE_SECONDS = 200, 0.3
 
@@ -44,7 +46,7 @@ def make_env(config: EnvConfig, render_mode: str | None = None) -> gym.Env[Any, 
     if render_mode is not None:
         prepare_rendering()
     kwargs = dict(config.kwargs) if render_mode is None else {**config.kwargs, "render_mode": render_mode}
-    env = repair_env(_make_bare(config, kwargs), SUITES)
+    env = _vary(repair_env(_make_bare(config, kwargs), SUITES), config)
     for wrapper_class, wrapper in wrappers:
         env = wrapper_class(env, wrapper)
     return TextTokens(env, TextTokens.Config()) if has_text(getattr(env, "observation_space", None)) else env
@@ -57,6 +59,16 @@ def make_with_frames(config: EnvConfig) -> gym.Env[Any, Any]:
         return env
     env.close()
     return make_env(config, "rgb_array")
+
+
+def _vary(env: gym.Env[Any, Any], config: EnvConfig) -> gym.Env[Any, Any]:
+    """The env, wrapped if ``env.vary`` changes something."""
+    ranges = config.vary.ranges()
+    if not ranges:
+        return env
+    suite = suite_of_module(type(env.unwrapped).__module__)
+    find = suite.variations if suite is not None else None
+    return Vary(env, ranges, find(env.unwrapped) if find is not None else {})
 
 
 def with_observation(config: EnvConfig) -> EnvConfig:
@@ -205,9 +217,10 @@ def _cannot_make(config: EnvConfig, kwargs: dict[str, Any], error: Exception) ->
             f"The environment '{config.id}' cannot be made without {' and '.join(names)}.", f"Set {wanted}"
         )
     where = f" ({line})" if line else ""
+    arguments = f"Its arguments were {kwargs}. Change them with env.kwargs." if kwargs else ""
     return ConfigError(
         f"The environment '{config.id}' cannot be made: {type(error).__name__}: {text}{where}",
-        f"Its arguments were {kwargs}. Change them with env.kwargs." if kwargs else "",
+        install_library(error) or arguments,
     )
 
 
@@ -235,6 +248,7 @@ def _import_registering(module: str) -> None:
 def _missing_package(env_id: str, error: Exception) -> ConfigError:
     suite = suite_of(env_id)
     fix = suite.install_hint if suite is not None else "Install the missing package."
+    fix = install_library(error) or fix
     return ConfigError(f"The environment '{env_id}' cannot be made: {error}", fix)
 
 

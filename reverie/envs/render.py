@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from reverie.envs import gl
+from reverie.machine.libraries import install_library
 
 DEFAULT_FPS = 30.0
 
@@ -30,6 +31,8 @@ def has_frames(env: gym.Env[Any, Any]) -> bool:
 
 def explain_rendering(error: Exception) -> str:
     """What to do about an exception that rendering raised."""
+    if advice := install_library(error):
+        return advice
     text = f"{type(error).__name__} {error}"
     if any(word in text for word in ("mujoco", "MUJOCO", "OpenGL", "GLFW", "glfw", "EGL", "gladLoadGL")):
         return f"Without a screen, MuJoCo renders with MUJOCO_GL=egl or MUJOCO_GL=osmesa: {gl.INSTALL}"

@@ -87,7 +87,7 @@ def admitted_accelerator(config: EnvConfig, env: gym.Env[Any, Any]) -> ChainStat
 
 def verdict_key(config: EnvConfig) -> str:
     """A hash of everything that a verdict depends on."""
-    settings = {"id", "kwargs", "obs", "wrappers", "max_episode_steps", "log_keys"}
+    settings = {"id", "kwargs", "obs", "wrappers", "vary", "max_episode_steps", "log_keys"}
     described = {
         "config": config.model_dump(include=settings),
         "native": config.vector == "native",

@@ -18,6 +18,7 @@ import numpy as np
 
 from reverie.core.types import Array, Row, State
 from reverie.envs.config import EnvConfig
+from reverie.envs.vary import Variation
 from reverie.machine.installation import install_command
 
 Env = gym.Env[Any, Any]
@@ -155,6 +156,10 @@ class Suite:
     # Observations.
     observations: Mapping[str, Callable[[EnvConfig], EnvConfig]] = field(default_factory=dict)
     """What ``env.obs`` may choose: a function for each form, which adds the wrappers or arguments that it needs."""
+
+    # Variations.
+    variations: Callable[[Any], Mapping[str, Variation]] | None = None
+    """What ``env.vary`` can vary in an unwrapped env, by its name there: colour, mass, friction."""
 
     # Snapshots.
     snapshots: Literal["exact", "statistical"] = "exact"

@@ -256,7 +256,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     """What a policy needs to play like its run's evaluations."""
     return {
         "schema_version": config.schema_version,
-        "env": config.env.model_dump(mode="json"), "seed": config.seed,
+        "env": config.env.for_evaluation().model_dump(mode="json"), "seed": config.seed,
         "evaluate": config.evaluate.model_dump(mode="json"), "horizon_steps": config.horizon_steps,
         "backend": config.backend.model_dump(mode="json"),
     }  # fmt: skip

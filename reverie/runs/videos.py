@@ -150,7 +150,8 @@ class Videos:
     def _record(self, name: str, policy: Policy, clock: Clock, about: dict[str, Any]) -> None:
         config, path = self.config, self._path(f".{name}")
         scene = Scene(
-            env=config.env, seed=config.seed, title=f"{config.env.id} after {count(clock.env_steps, 'step')}",
+            env=config.env.for_evaluation(), seed=config.seed,
+            title=f"{config.env.id} after {count(clock.env_steps, 'step')}",
             max_frames=config.video.max_frames, fps=config.video.fps, should_stop=self.should_stop,
         )  # fmt: skip
         player = policy_player(policy, config.seed, clock, config.evaluate.sample)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from reverie.envs.suite import Suite
+from reverie.envs.suites import SUITES
 
 CHECKS = Path(__file__).resolve().parents[2] / ".ci"
 
@@ -23,7 +25,7 @@ def load_check(name: str) -> ModuleType:
     return module
 
 
-licences, module_coverage = load_check("licences"), load_check("module_coverage")
+licences, module_coverage, suite_extras = map(load_check, ("licences", "module_coverage", "suite_extras"))
 
 
 @pytest.fixture
@@ -97,3 +99,25 @@ def test_a_report_without_modules_fails(tmp_path: Path) -> None:
     path = tmp_path / "coverage.json"
     path.write_text('{"files": {}}')
     assert module_coverage.main(str(path), "80") == 1
+
+
+def printed(what: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    suite_extras.main(what)
+    return capsys.readouterr().out.replace(",", "\n").split()
+
+
+def test_the_extras_of_all_suites_are_installed_in_one_of_two_environments(capsys: pytest.CaptureFixture[str]) -> None:
+    together = set(printed("extras", capsys))
+    assert {suite.extra for suite in SUITES if suite.extra} <= together | set(suite_extras.SEPARATE)
+    assert not together & set(suite_extras.SEPARATE)
+    known = tomllib.loads(suite_extras.PYPROJECT.read_text())["project"]["optional-dependencies"]
+    assert together <= set(known)
+    assert "metaworld==3.1.1" in printed("bare", capsys)
+
+
+def test_the_environment_with_pygame_has_no_pygame_ce(capsys: pytest.CaptureFixture[str]) -> None:
+    base = printed("base", capsys)
+    assert any(line.startswith("gymnasium>") for line in base)
+    assert not [
+        line for line in [*base, *printed("separate", capsys)] if "classic-control" in line or "pygame-ce" in line
+    ]

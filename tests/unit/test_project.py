@@ -74,7 +74,7 @@ def parse_command(command: Any, arguments: list[str]) -> None:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def settings() -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_quoted_commands_parse(page: Path) -> None:
 def test_quoted_make_targets_exist() -> None:
     texts = ["\n".join(quoted_lines(text_of(page))) for page in PAGES]
     texts += [path.read_text() for path in [ROOT / ".ci" / "run", *WORKFLOWS]]
-    called = re.compile(r"^ *(?:- run: )?make ([a-z]+)", re.MULTILINE)
+    called = re.compile(r"^ *(?:- run: )?make ([a-z-]+)", re.MULTILINE)
     named = {name for text in texts for name in called.findall(text)}
     assert {"test", "lint"} <= named
     assert named - make_targets() == set()

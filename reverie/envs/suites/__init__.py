@@ -36,6 +36,7 @@ from reverie.envs.suites import (
     toy_text,
     vizdoom,
 )
+from reverie.machine.libraries import install_library
 
 SUITES: list[Suite] = [
     atari.SUITE,
@@ -90,7 +91,7 @@ def register_env(env_id: str) -> None:
         suite.register(env_id)
     except ImportError as error:
         message = f"'{env_id}' belongs to {suite.title}, which is not installed: {error}"
-        raise ConfigError(message, suite.install_hint) from error
+        raise ConfigError(message, install_library(error) or suite.install_hint) from error
 
 
 def find_suite(env_id: str) -> Suite | None:

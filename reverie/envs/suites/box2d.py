@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from reverie.core.types import Array
 from reverie.envs.repairs import BeforeReset
 from reverie.envs.suite import NO_KEY, Env, KeyMap, Suite
+from reverie.envs.vary import Variation
 
 _WALKER = ("gymnasium.envs.box2d.bipedal_walker", "BipedalWalker")
+_BRIGHTEST = 245.0
+"""CarRacing adds up to 10 to the colour of a tile, and 255 is the most that pygame draws."""
 
 
 def _repair(env: Env) -> Env:
@@ -21,6 +27,34 @@ def _renew_world(walker: Any) -> None:
     walker.world = type(walker.world)()
 
 
+def _variations(env: Any) -> dict[str, Variation]:
+    """CarRacing's: friction is that of the road, whose tiles the reset makes, like the car. Grass stays at 0.6."""
+    if not hasattr(env, "road_color"):
+        return {}
+    names = ("road_color", "bg_color", "grass_color")
+    colours = {name: np.array(getattr(env, name)) for name in names}
+
+    def write_colour(factors: Array) -> None:
+        for name, colour in colours.items():
+            setattr(env, name, np.clip(colour * factors, 0, _BRIGHTEST))
+
+    def write_mass(factors: Array) -> None:
+        for body in (env.car.hull, *env.car.wheels):
+            for fixture in body.fixtures:
+                fixture.density *= float(factors[0])
+            body.ResetMassData()
+
+    def write_friction(factors: Array) -> None:
+        for tile in env.road:
+            tile.road_friction = float(factors[0])
+
+    return {
+        "colour": Variation(write_colour),
+        "mass": Variation(write_mass, after_reset=True),
+        "friction": Variation(write_friction, after_reset=True),
+    }
+
+
 SUITE = Suite(
     name="box2d",
     title="LunarLander, BipedalWalker and CarRacing",
@@ -32,6 +66,7 @@ SUITE = Suite(
     # Where warnings are errors, this one ends the interpreter.
     ignored_warnings=("builtin type .* has no __module__",),
     repair=_repair,
+    variations=_variations,
     keys={
         "LunarLander": KeyMap({"left": 1, "up": 2, "right": 3, NO_KEY: 0}, fps=30),
         "CarRacing": KeyMap({"right": 1, "left": 2, "up": 3, "down": 4, NO_KEY: 0}),

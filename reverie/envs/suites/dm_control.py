@@ -17,7 +17,8 @@ from reverie.core.errors import ConfigError, nearest
 from reverie.core.types import Array, Row
 from reverie.envs import gl
 from reverie.envs.suite import Suite
-from reverie.envs.suites.mujoco import read_state, write_state
+from reverie.envs.suites.mujoco import read_state, vary_model, write_state
+from reverie.envs.vary import Variation
 
 _PREFIX = "dmc/"
 _EPISODE_STEPS = 1000
@@ -120,6 +121,11 @@ class DMControlState:
         env.suite_env._step_count = int(arrays["steps"])
 
 
+def _variations(env: Any) -> dict[str, Variation]:
+    physics = env.suite_env.physics
+    return vary_model(physics.model.ptr, physics.data.ptr)
+
+
 def _register(env_id: str) -> None:
     arguments = {"task": env_id.removeprefix(_PREFIX)}
     entry_point = "reverie.envs.suites.dm_control:DMControlEnv"
@@ -145,5 +151,6 @@ SUITE = Suite(
     extra="dmc",
     packages={"dm_control": "dm-control", "mujoco": "mujoco"},
     renderer="gl",
+    variations=_variations,
     accelerator=lambda env: DMControlState(),
 )

@@ -10,6 +10,7 @@ import numpy as np
 
 from reverie.core.types import Array, Row
 from reverie.envs.suite import Suite
+from reverie.envs.vary import Variation
 
 _printed: set[str] = set()
 """Kinds of MuJoCo warnings that were printed in this process."""
@@ -41,6 +42,27 @@ def write_state(model: Any, data: Any, numbers: Array) -> None:
     mujoco.mj_setState(model, data, numbers, mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
+def vary_model(model: Any, data: Any) -> dict[str, Variation]:
+    """Variations of a MuJoCo model and its data, as the ``mujoco`` package has them."""
+    import mujoco
+
+    colours = [(table, table.copy()) for table in (model.geom_rgba, model.mat_rgba)]
+    masses, inertias, frictions = model.body_mass.copy(), model.body_inertia.copy(), model.geom_friction.copy()
+
+    def write_colour(factors: Array) -> None:
+        for table, original in colours:
+            table[:, :3] = np.clip(original[:, :3] * factors, 0, 1)
+
+    def write_mass(factors: Array) -> None:
+        model.body_mass[:], model.body_inertia[:] = masses * factors, inertias * factors
+        mujoco.mj_setConst(model, data)
+
+    def write_friction(factors: Array) -> None:
+        model.geom_friction[:, 0] = frictions[:, 0] * factors
+
+    return {"colour": Variation(write_colour), "mass": Variation(write_mass), "friction": Variation(write_friction)}
+
+
 def _print_warnings() -> None:
     """Print MuJoCo's warnings. By default it also appends each of them to a file in the current folder."""
     with suppress(ImportError):  # reported when the env is made
@@ -69,5 +91,6 @@ SUITE = Suite(
     packages={"mujoco": "mujoco"},
     renderer="gl",
     prepare=_print_warnings,
+    variations=lambda env: vary_model(env.model, env.data),
     accelerator=lambda env: MujocoState(),
 )
