@@ -8,7 +8,7 @@ from itertools import takewhile
 
 NAMES = (
     "atari", "checkpoint", "crash_storm", "dreamer", "envs", "full_replay", "index", "limit", "monitoring_cost",
-    "replay", "report", "speed", "scores", "stopping",
+    "replay", "report", "speed", "scores", "stopping", "tdmpc2",
 )  # fmt: skip
 
 

@@ -26,7 +26,8 @@ HEAD = """| task | seeds | env steps | frames | score per seed | mean | to reach
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 ABOUT = """
-Dreamer, each seed's best policy over 100 episodes as above. Published curves count frames. Core-hours are the CPU time
+Dreamer, or the algorithm that a task names: each seed's best policy over 100 episodes as above. Published curves count
+frames. Core-hours are the CPU time
 of the training process. "Official" is the score in DreamerV3's own score files (lowest and highest seed).
 """
 
@@ -54,6 +55,7 @@ TASKS = {
         "dmc/ball_in_cup_catch:dreamer", 702, 100_000, True, official="877 (552-954)"
     ),
     "dmc/cartpole_swingup, pixels": Task("dmc/cartpole_swingup:dreamer", 500, 100_000, True, official="615 (342-819)"),
+    "Pendulum-v1, TD-MPC2 size1m": Task("Pendulum-v1:tdmpc2", -200, 10_000),
 }
 
 
