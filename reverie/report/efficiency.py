@@ -32,7 +32,7 @@ class Efficiency:
 
 def efficiency(comparison: Comparison, env: str) -> Efficiency | None:
     """None if no run has been evaluated."""
-    groups = [group for group in comparison.envs[env] if group.curve() is not None]
+    groups = [group for group in comparison.envs[env] if any(run.evaluations.rows for run in group.runs)]
     if not groups:
         return None
     threshold, reason = _choose(groups, comparison.threshold)

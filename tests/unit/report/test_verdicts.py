@@ -102,6 +102,21 @@ def test_sample_efficiency_by_hand(tmp_path: Path) -> None:
     assert [row[1:3] for row in found.rows] == [["3 of 3", "200"], ["2 of 2", "200"]]
 
 
+def test_runs_evaluated_at_different_steps_count_too(tmp_path: Path) -> None:
+    """They share no range of steps, so there is no mean curve."""
+    for seed, scores in ((1, (30.0,)), (2, (1.0, 30.0))):
+        run = write_run(tmp_path, f"a{seed}", "A-v0", seed, scores)
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        (run / "metrics.jsonl").write_text(lines[-1] + "\n")
+        config = json.loads((run / "config.yaml").read_text())
+        (run / "config.yaml").write_text(json.dumps({**config, "horizon_steps": 200}))
+    comparison = compare([gather(path) for path in sorted(tmp_path.iterdir())])
+    found = efficiency(comparison, "A-v0")
+    assert found is not None
+    assert comparison.groups[0].curve() is None
+    assert found.rows == [["ppo", "2 of 2", "150", "100 to 200"]]
+
+
 @pytest.mark.parametrize(("by", "unit", "median"), [("updates", "updates", "1"), ("wall", "minutes", "0.01667")])
 def test_curves_are_aligned_by_updates_or_time(tmp_path: Path, by: str, unit: str, median: str) -> None:
     """The second evaluation is at 200 env steps: update 1, and a second after the first record of the machine."""
