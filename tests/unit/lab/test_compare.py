@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -118,6 +119,28 @@ def test_the_command_prints_json(runs: Path) -> None:
     found = json.loads(done.stdout)
     assert found["verdicts"]["A-v0"][0]["is_decided"]
     assert [row["scored"] for row in found["groups"]] == [5, 5]
+
+
+def test_the_command_trains_until_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REVERIE_CACHE", str(tmp_path / "cache"))
+    trainer = Trainer(tmp_path / "runs", a=100.0, b=0.0)
+    paths = [trainer.write(group, 1) for group in "ab"]
+    asked: list[tuple[str, int]] = []
+
+    def repeat_seeds(run: str, seeds: list[int], runs_dir: Path, jobs: int, *_: bool) -> tuple[list[Any], int]:
+        asked.append((Path(run).name, jobs))
+        return [{"path": str(path), "state": "finished"} for path in trainer.train(Path(run), seeds)], 0
+
+    monkeypatch.setattr("reverie.cli.repeat.repeat_seeds", repeat_seeds)
+    words = ["compare", *map(str, paths), "--run-until-decided", "--jobs", "2", "--runs-dir", str(paths[0].parent)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert asked == [("a-s1", 2), ("b-s1", 2)]
+    assert "ppo is better than ppo gamma=0.5" in done.stdout
+    monkeypatch.setattr("reverie.cli.repeat.repeat_seeds", lambda *_: ([], 130))
+    (tmp_path / "other").mkdir()
+    other = [str(path.rename(tmp_path / "other" / path.name)) for path in paths]
+    assert CliRunner().invoke(app, ["compare", *other, "--run-until-decided"]).exit_code == 130  # Ctrl-C
 
 
 def test_compare_from_python(runs: Path) -> None:

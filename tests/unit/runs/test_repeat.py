@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import reverie
+from reverie.cli.main import app
 from reverie.core.errors import ConfigError
 from reverie.lab.read_run import read_run
 from reverie.report.groups import compare
@@ -55,3 +57,33 @@ def test_runs_that_their_config_does_not_explain_are_refused(trained: Path) -> N
     with pytest.raises(ConfigError, match="weights of another run"):
         reverie.repeat(trained, 7, runs_dir=trained.parent)
     (trained / "initial.json").unlink()
+
+
+def test_the_command_repeats_one_seed(trained: Path) -> None:
+    done = CliRunner().invoke(app, ["runs", "repeat", str(trained), "--seed", "8", "--quiet", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["state"] == "finished"
+    assert "-s8-" in found["run"]
+
+
+@pytest.mark.measure_processes
+def test_the_command_repeats_several_seeds(trained: Path) -> None:
+    words = [
+        "runs",
+        "repeat",
+        trained.name,
+        "--runs-dir",
+        str(trained.parent),
+        "--seed",
+        "21,22",
+        "--jobs",
+        "2",
+        "--json",
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert [(found["seed"], found["state"]) for found in json.loads(done.stdout)] == [
+        (21, "finished"),
+        (22, "finished"),
+    ]
