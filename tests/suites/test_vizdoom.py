@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from reverie.core.errors import ConfigError
+from reverie.core.rng import make_generator
+from reverie.core.types import Row
 from reverie.envs.config import EnvConfig
-from reverie.envs.make import make_env, make_specs, max_episode_steps_of, with_observation
+from reverie.envs.make import make_env, make_specs, make_vector, max_episode_steps_of, with_observation
 from reverie.envs.render import render_fps
 from reverie.envs.suites.vizdoom import FOLDER_VARIABLE
 
@@ -69,6 +71,18 @@ def test_nothing_is_written_into_the_current_folder(tmp_path: Path, monkeypatch:
         env.reset(seed=0)
         env.step(0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_worker_processes_give_the_same_rows() -> None:
+    rows: list[list[Row]] = []
+    for kind in ("sync", "process"):
+        config = BASIC.model_copy(update={"vector": kind, "workers": 2})
+        with closing(make_vector(config, seed=1, num_envs=2)) as vector:
+            actions = vector.specs.action.sample(make_generator("actions"), 60).reshape(30, 2)
+            rows.append([vector.reset(), *({**vector.step(action)} for action in actions)])
+    for one, other in zip(*rows, strict=True):
+        for key in one:
+            np.testing.assert_array_equal(one[key], other[key], err_msg=key)
 
 
 @pytest.fixture
