@@ -158,6 +158,9 @@ TASKS = {
     "Taxi-v4:qlearning": Task(7.5),
     "MiniGrid-Empty-8x8-v0:ppo": Task(0.9),
     "MiniGrid-DoorKey-5x5-v0:ppo": Task(0.9),
+    "VizdoomBasic-v1:ppo": Task(75, "frame skip 4"),
+    "CarRacing-v3:ppo": Task(600),
+    "ALE/Pong-v5:ppo": Task(15, "no sticky actions, minimal action set", seeds=2),
     # Episodes are only there to read the regret off: the table of values outlasts them.
     "Bandit/Bernoulli-v0:ucb": Task(0.95, "R2", seeds=5, words=("env.max_episode_steps=10",), measure=regret_fit),
 }
