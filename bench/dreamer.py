@@ -1,8 +1,9 @@
 """One full update of Dreamer, one thread, float32: ``python -m bench.dreamer --obs vector --size size1m --json``.
 
-CPU seconds of an update on batches of 16 x 64 rows with 15 imagined steps, where they go, the GFLOP of an update, and
-the rate of plain matmuls in the same run. ``act_*`` is one call of the policy. ``first_update_s`` are wall seconds from
-process start to the end of the first update, imports included.
+CPU seconds of an update on batches of 16 x 64 rows with 15 imagined steps, the GFLOP of an update, the rate of plain
+matmuls in the same run, and how much of the update these GFLOP would take at that rate (``share_of_limit``). For each
+part of the update: its time, its GFLOP, and the time of its matmuls run alone. ``act_*`` is one call of the policy.
+``first_update_s`` are wall seconds from process start to the end of the first update, imports included.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from bench.fastest_matmul import fastest_matmul
+from bench.parts import Part, measure_parts
 from reverie import backend
 from reverie.algos import dreamer
 from reverie.config.compose import compose
@@ -30,7 +31,7 @@ from reverie.core.rng import make_generator
 from reverie.core.specs import ActionSpec, ObservationSpec, Specs
 from reverie.core.types import Clock, Mode, Row
 from reverie.models.world_model import RSSMWorldModel
-from reverie.nets import joint_step, laprop
+from reverie.nets import laprop, optim
 from reverie.nets.matmul import Matmul
 
 SPECS = {
@@ -43,8 +44,8 @@ SPECS = {
 PARTS = {
     "observe": (RSSMWorldModel, "observe"), "model_losses": (RSSMWorldModel, "losses"),
     "imagine": (dreamer.Dreamer, "imagine_for_policy"), "estimate": (dreamer.Dreamer, "estimate"),
-    "replay_value": (dreamer.Dreamer, "replay_value_loss"), "backward": (joint_step, "accumulate_gradients"),
-    "step": (laprop.LaProp, "update_parameters"),
+    "replay_value": (dreamer.Dreamer, "replay_value_loss"), "other_losses": (dreamer.Dreamer, "loss"),
+    "backward": (optim, "_differentiate"), "step": (laprop.LaProp, "update_parameters"),
 }  # fmt: skip
 
 
@@ -93,42 +94,13 @@ def gemm_gflops(matmul: Matmul) -> float:
     return 2 * 1024**3 / cpu_seconds(lambda: matmul.multiply(matrix, matrix), 15) / 1e9
 
 
-def count_gflop(update: Callable[[], Any]) -> float:
-    """Of all matmuls and convolutions. Torch's counter misses those in place, and those of oneDNN."""
-
-    def of_product(total: torch.Size, x: torch.Size, weight: torch.Size, **_: Any) -> int:
-        return 2 * x.numel() * weight[-1]
-
-    def of_linear(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
-        return 2 * x.numel() * weight[0]
-
-    overlooked = dict.fromkeys((torch.ops.aten.addmm_, torch.ops.aten.baddbmm_), of_product)
-    overlooked[torch.ops.mkldnn._linear_pointwise] = of_linear
-    with FlopCounterMode(display=False, custom_mapping=overlooked) as counter:
-        update()
-    return counter.get_total_flops() / 1e9
-
-
-def time_parts(update: Callable[[], Any]) -> dict[str, float]:
-    """CPU milliseconds of each part in one update."""
-    taken: dict[str, float] = {}
-    originals = {name: getattr(owner, attribute) for name, (owner, attribute) in PARTS.items()}
-
-    def watched(name: str) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            before = time.process_time()
-            result = originals[name](*arguments, **named)
-            taken[name] = taken.get(name, 0.0) + time.process_time() - before
-            return result
-
-        return call
-
-    for name, (owner, attribute) in PARTS.items():
-        setattr(owner, attribute, watched(name))
-    update()
-    for name, (owner, attribute) in PARTS.items():
-        setattr(owner, attribute, originals[name])
-    return {name: round(1000 * seconds, 1) for name, seconds in taken.items()}
+def describe(parts: Mapping[str, Part]) -> dict[str, dict[str, float]]:
+    """Per part: its CPU milliseconds, its GFLOP, and the milliseconds of its matmuls and convolutions run alone."""
+    return {
+        name: {"ms": round(1000 * part.seconds, 1), "gflop": round(part.gflop, 2),
+               "matmul_ms": round(1000 * part.matmul_seconds(), 1)}
+        for name, part in parts.items()
+    }  # fmt: skip
 
 
 def act_milliseconds(agent: dreamer.Dreamer, num_envs: int) -> float:
@@ -151,12 +123,14 @@ def measure(obs: str, size: str, updates: int, settings: list[str]) -> dict[str,
 
     update()
     ready = seconds_since_start()
-    gflop = count_gflop(update)
+    seconds = cpu_seconds(update, updates)
+    parts = measure_parts(update, PARTS, updates)
+    gflop, rate = sum(part.gflop for part in parts.values()), gemm_gflops(Matmul(matmul))
     weights = sum(len(optimizer.flat) for optimizer in (agent.model_optimizer, agent.behaviour_optimizer))
     return {
         "obs": obs, "size": size, "settings": settings, "matmul": matmul, "weights": weights,
-        "update_cpu_s": round(cpu_seconds(update, updates), 4), "parts_ms": time_parts(update),
-        "gflop": round(gflop, 1), "gemm_gflops": round(gemm_gflops(Matmul(matmul)), 1),
+        "update_cpu_s": round(seconds, 4), "gflop": round(gflop, 1),
+        "gemm_gflops": round(rate, 1), "share_of_limit": round(gflop / rate / seconds, 2), "parts": describe(parts),
         "act_1_ms": round(act_milliseconds(agent, 1), 2), "act_16_ms": round(act_milliseconds(agent, 16), 2),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "compile_s": 0.0, "first_update_s": round(ready, 2),
@@ -172,7 +146,10 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="such as **.strided=true")
     given = parser.parse_args()
     found = measure(given.obs, given.size, given.updates, given.settings)
+    parts = {} if given.json else found.pop("parts")
     print(json.dumps(found) if given.json else "\n".join(f"{key:>16}  {value}" for key, value in found.items()))
+    for name, part in parts.items():
+        print(f"{name:>16}  " + "  ".join(f"{key} {value:7.2f}" for key, value in part.items()))
 
 
 if __name__ == "__main__":
