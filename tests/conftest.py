@@ -65,6 +65,7 @@ PROGRAMS = {"browser": ("chromium", "chromedriver")}
 """The same for what is no Python package."""
 
 
+ROOT = Path(__file__).resolve().parents[1]
 FIRST = ("resume/", "e2e/test_learning", "e2e/test_readme.py", "e2e/")
 """Where the long tests are, longest first."""
 
@@ -102,6 +103,16 @@ def _global_generators_untouched() -> Iterator[None]:
     drawn = [name for name in before if before[name] != after[name]]
     if drawn:
         pytest.fail(f"drew from the global generator of {', '.join(drawn)}; use a named stream instead")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_written_beside_the_code() -> Iterator[None]:
+    """Tests write below ``tmp_path``. A file in the project's root would be committed by accident."""
+    before = _visible_names(ROOT)
+    yield
+    new = sorted(_visible_names(ROOT) - before)
+    if new:
+        pytest.fail(f"new in {ROOT}: {', '.join(new)} (written by this test, or by one that ran at the same time)")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -167,6 +178,11 @@ def real_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 def runs_dir(tmp_path: Path) -> Path:
     """An empty folder for run folders."""
     return tmp_path
+
+
+def _visible_names(folder: Path) -> set[str]:
+    """Caches and coverage data have names that begin with a dot."""
+    return {name for name in os.listdir(folder) if not name.startswith(".")}
 
 
 def _generator_states() -> dict[str, object]:

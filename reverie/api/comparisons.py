@@ -40,7 +40,10 @@ def compare(
     from reverie.lab.compare import compare_runs, with_page
     from reverie.lab.find import find_runs as find
     from reverie.log.progress import quiet_progress
+    from reverie.report.write import check_page_name
 
+    target = None if out is None else Path(out)
+    check_page_name(target)
     if not names:
         raise ConfigError("Name the runs to compare.", "Example: reverie compare 'CartPole*'")
     with quiet_progress(quiet):
@@ -48,4 +51,4 @@ def compare(
         if not runs:
             raise ConfigError("No run matches all of these filters.", "See what there is: reverie runs list")
         compared = compare_runs([run.path for run in runs], by, threshold)
-        return compared if out is None else with_page(compared, Path(out))
+        return compared if target is None else with_page(compared, target)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reverie.api.run import RunLike, locate, name_of, trusting
-from reverie.core.errors import ConfigError
 
 
 def report(*names: RunLike, runs_dir: str | Path = "runs", out: str | Path | None = None, quiet: bool = True) -> Path:
@@ -17,12 +16,11 @@ def report(*names: RunLike, runs_dir: str | Path = "runs", out: str | Path | Non
     """
     from reverie.log.progress import quiet_progress
     from reverie.report.run_selection import choose_runs, default_out
-    from reverie.report.write import report_run, report_runs
+    from reverie.report.write import check_page_name, report_run, report_runs
 
-    paths = choose_runs([name_of(name) for name in names] or ["@last"], Path(runs_dir))
     target = None if out is None else Path(out)
-    if target is not None and target.suffix != ".html":
-        raise ConfigError(f"The page '{target}' should end in .html; the text version beside it ends in .md.")
+    check_page_name(target)
+    paths = choose_runs([name_of(name) for name in names] or ["@last"], Path(runs_dir))
     with quiet_progress(quiet):
         if len(paths) == 1:
             return report_run(paths[0], target)

@@ -43,7 +43,9 @@ def compare(
     from reverie import api
     from reverie.lab.compare import compare_runs, with_page
     from reverie.report.run_selection import default_out
+    from reverie.report.write import check_page_name
 
+    check_page_name(out)
     words = runs or ["@last"]
     compared = api.compare(*words, by=by, threshold=threshold, runs_dir=runs_dir, quiet=quiet or as_json)
     paths = [run.path for group in compared.comparison.groups for run in group.runs]

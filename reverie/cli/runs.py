@@ -55,13 +55,17 @@ def list_runs(
     A filter is KEY, one of = != < <= > >=, and a value. Values with commas mean "or", and a key with a dot is a
     setting: algorithm.gamma=0.99. Use quotes around < and >.
     """
+    from reverie.core.errors import ConfigError
     from reverie.lab.columns import check_column, parse_columns, sort_by
     from reverie.lab.find import find_runs
 
     shown, folded, by = parse_columns(columns), parse_columns(group), check_column(sort)
+    if folded and (shown or reverse or by != "created"):
+        fix = "Leave out --columns, --sort and --reverse; --limit works."
+        raise ConfigError("--group has its own columns and order: the highest score first.", fix)
     runs = find_runs(words or (), runs_dir)
     if folded:
-        _print_groups(runs, folded, as_json)
+        _print_groups(runs, folded, limit, as_json)
         return
     found = sort_by(runs, by, reverse)
     most = limit if limit is not None else 0 if as_json else MOST_ROWS
@@ -160,10 +164,10 @@ def _print_runs(runs: list[RunSummary], shown: list[str], total: int, runs_dir: 
         typer.echo(f"{len(runs)} of {total:,} runs. All of them: --limit 0", err=True)
 
 
-def _print_groups(runs: list[RunSummary], columns: list[str], as_json: bool) -> None:
+def _print_groups(runs: list[RunSummary], columns: list[str], limit: int | None, as_json: bool) -> None:
     from reverie.lab.seed_groups import HEAD, fold
 
-    groups = fold(runs, columns)
+    groups = fold(runs, columns)[: limit or None]
     if as_json:
         typer.echo(json.dumps([group.to_json(columns) for group in groups]))
         return

@@ -71,8 +71,6 @@ def compare_runs(
 
 def with_page(compared: Compared, out: Path) -> Compared:
     """The same with its page written to ``out``."""
-    if out.suffix != ".html":
-        raise ConfigError(f"The page '{out}' should end in .html; the text version beside it ends in .md.")
     return Compared(compared.comparison, write_comparison(compared.comparison, out))
 
 

@@ -20,6 +20,8 @@ NOT_A_DIFFERENCE = (
 )  # fmt: skip
 """Settings that do not make runs different experiments."""
 NOT_IN_A_LABEL = ("seed", "env.id", "algorithm.kind")
+LABEL_ORDER = ("algorithm.", "env.", "buffers.", "phases.")
+"""Sections of settings, the most telling first: a label has room for a few."""
 TYPED = ("command line", "Python", "preset ")
 GRID_POINTS = 200
 MOST_IN_A_LABEL = 3
@@ -193,7 +195,7 @@ def _name(groups: list[Group], shared: set[str]) -> None:
     """Name groups by the settings that were typed for some but not all runs, then by settings that differ."""
     for group in groups:
         typed = [word for word in _typed(group.runs[0]) if word not in shared]
-        group.label = " ".join([group.runs[0].algorithm, *_few(typed)])
+        group.label = " ".join([_algorithm_name(group.runs[0]), *_few(typed)])
     for label in {group.label for group in groups}:
         same = [group for group in groups if group.label == label]
         if len(same) > 1:
@@ -223,8 +225,18 @@ def _num_kinds(rows: dict[str, list[Any]], keys: list[str]) -> int:
     return len(set(zip(*(map(show_value, rows[key]) for key in keys), strict=True)))
 
 
+def _algorithm_name(run: RunData) -> str:
+    """``ppo``, or the class of an algorithm of the user's own without its module."""
+    return run.algorithm.rpartition(".")[2]
+
+
+def _label_rank(key: str) -> int:
+    return next((rank for rank, section in enumerate(LABEL_ORDER) if key.startswith(section)), len(LABEL_ORDER))
+
+
 def _typed(run: RunData) -> list[str]:
     settings = [s for s in run.settings.values if s.source.startswith(TYPED) and s.key not in NOT_IN_A_LABEL]
+    settings.sort(key=lambda setting: _label_rank(setting.key))
     typed = [s.source.removeprefix("preset ") if s.source.startswith("preset ") else
              f"{_short(s.key)}={show_value(s.value)}" for s in settings]  # fmt: skip
     return list(dict.fromkeys(typed))

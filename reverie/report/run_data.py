@@ -117,18 +117,26 @@ class RunData:
 
     @property
     def solved_at(self) -> float | None:
-        env = self.settings.tree.get("env")
-        spec = env.get("spec") if isinstance(env, dict) else None
-        return as_number(spec.get("solved_at")) if isinstance(spec, dict) else None
+        """The return that counts as solved, if the env has one."""
+        return as_number(self._env_spec.get("solved_at"))
+
+    @property
+    def random_return(self) -> float | None:
+        """The return of random play, if it is known."""
+        return as_number(self._env_spec.get("random"))
 
     @property
     def reference_range(self) -> tuple[float, float] | None:
         """The returns that count as 0 and 1 in normalised scores: of random play, and a reference. None if unknown."""
+        low, high = self.random_return, as_number(self._env_spec.get("reference"))
+        return (low, high) if low is not None and high is not None and low != high else None
+
+    @property
+    def _env_spec(self) -> dict[str, Any]:
+        """What the config says about the env. A damaged one says nothing."""
         env = self.settings.tree.get("env")
         spec = env.get("spec") if isinstance(env, dict) else None
-        spec = spec if isinstance(spec, dict) else {}
-        low, high = as_number(spec.get("random")), as_number(spec.get("reference"))
-        return (low, high) if low is not None and high is not None and low != high else None
+        return spec if isinstance(spec, dict) else {}
 
     @property
     def final_score(self) -> float | None:

@@ -77,7 +77,7 @@ def _analyze_group(group: Group) -> Analysis:
 def _shape(run: RunData) -> Shape:
     x, y, source = curve_of(run)
     merge = MERGED_EPISODES if source == EPISODES else 1
-    return read_shape(x, y, run.solved_at, merge) if len(y) else Shape("unknown", 0)
+    return read_shape(x, y, run.solved_at, merge, run.random_return) if len(y) else Shape("unknown", 0)
 
 
 def curve_of(run: RunData) -> tuple[Array, Array, str]:
@@ -128,7 +128,8 @@ def _evidence(group: Group, run: RunData, shape: Shape) -> list[str]:
         error = f", each about ± {number(2 * shape.error)}" if shape.kind != "unknown" else ""
         lines.append(f"Returns of {count(shape.points, 'point')} of {source}: {levels}, {best}{error}.")
     if run.solved_at is not None:
-        lines.append(f"The goal of {run.env} is {number(run.solved_at)}.")
+        random = "" if run.random_return is None else f"; random play earns {number(run.random_return)}"
+        lines.append(f"The goal of {run.env} is {number(run.solved_at)}{random}.")
     scores = group.scores
     if len(scores) > 1:
         low, high = seed_statistics.aggregate_interval([scores])

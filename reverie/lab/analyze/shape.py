@@ -46,8 +46,13 @@ class Shape:
     """What the last third gained, by a straight line through it."""
 
 
-def read_shape(x: Array, y: Array, solved_at: float | None = None, merge: int = 1) -> Shape:
-    """The shape of a curve with at least one point, ordered by x. At least ``merge`` points are averaged to one."""
+def read_shape(
+    x: Array, y: Array, solved_at: float | None = None, merge: int = 1, random: float | None = None
+) -> Shape:
+    """The shape of a curve with at least one point, ordered by x. At least ``merge`` points are averaged to one.
+
+    ``random`` is the return of random play: what lies between it and the first point was learnt before that point.
+    """
     count = len(y)
     x, y = _merge(x, y, merge)
     if len(y) < FEWEST_POINTS:
@@ -60,7 +65,7 @@ def read_shape(x: Array, y: Array, solved_at: float | None = None, merge: int = 
         "plateau", count, float(levels[0]), float(levels[-1]), float(levels[place]),
         float(x[place : place + window].mean()), noise / math.sqrt(window), _rise(x, y),
     )  # fmt: skip
-    return replace(shape, kind=_kind(shape, len(y), noise, solved_at))
+    return replace(shape, kind=_kind(shape, len(y), noise, solved_at, random))
 
 
 def _merge(x: Array, y: Array, least: int) -> tuple[Array, Array]:
@@ -95,8 +100,9 @@ def _rise(x: Array, y: Array) -> float:
     return float(slope * np.ptp(x))
 
 
-def _kind(shape: Shape, points: int, noise: float, solved_at: float | None) -> Kind:
-    gained, lost = shape.best - shape.start, shape.best - shape.end
+def _kind(shape: Shape, points: int, noise: float, solved_at: float | None, random: float | None) -> Kind:
+    start = shape.start if random is None else min(random, shape.start)
+    gained, lost = shape.best - start, shape.best - shape.end
     certain = max(SIGNIFICANT * math.sqrt(2) * shape.error, 1e-9 * max(1.0, abs(shape.best)))
     if lost > max(COLLAPSED * gained, certain):
         return "collapse" if gained > 0.5 * lost else "got worse"

@@ -84,6 +84,9 @@ def test_seeds_are_folded_into_groups(runs: Path) -> None:
     assert lines[1].split()[:4] == ["A-v0", "ppo", "3", "6.00"]
     assert " to " in lines[1]
     assert "one run" in lines[2]
+    assert len(type_words(runs, "list", "--group", "env,algorithm", "--limit", "1").splitlines()) == len(lines) - 1
+    with pytest.raises(ConfigError, match="has its own columns and order"):
+        type_words(runs, "list", "--group", "env", "--sort", "best")
     folded = json.loads(type_words(runs, "list", "--group", "env", "--json"))
     assert (folded[0]["env"], folded[0]["runs"], folded[0]["iqm"]) == ("A-v0", 3, 6.0)
     assert folded[1]["interval"] is None

@@ -95,6 +95,7 @@ def test_one_experiment_cannot_be_decided(tmp_path: Path) -> None:
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REVERIE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
     trainer = Trainer(tmp_path / "runs", a=100.0, b=0.0)
     for seed in range(5):
         trainer.write("a", seed)
@@ -123,6 +124,7 @@ def test_the_command_prints_json(runs: Path) -> None:
 
 def test_the_command_trains_until_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REVERIE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
     trainer = Trainer(tmp_path / "runs", a=100.0, b=0.0)
     paths = [trainer.write(group, 1) for group in "ab"]
     asked: list[tuple[str, int]] = []
@@ -162,6 +164,14 @@ def test_compare_from_python(runs: Path) -> None:
 def test_mistakes_are_explained(runs: Path, words: list[str], kind: type[Exception]) -> None:
     done = CliRunner().invoke(app, ["compare", *words, "--runs-dir", str(runs)])
     assert isinstance(done.exception, kind)
+    assert list(runs.parent.glob("page.*")) == []
+
+
+def test_a_wrong_page_name_is_refused_before_anything_is_trained(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reverie.cli.repeat.repeat_seeds", lambda *_: pytest.fail("trained"))
+    words = ["compare", "*-s1", "--run-until-decided", "--out", "page.txt", "--runs-dir", str(runs)]
+    done = CliRunner().invoke(app, words)
+    assert "should end in .html" in str(done.exception)
 
 
 def test_runs_without_metrics_are_compared_as_far_as_they_go(runs: Path) -> None:

@@ -48,6 +48,13 @@ def test_the_goal_tells_learnt_from_a_plateau() -> None:
     assert read_shape(X, CURVES["learnt"], solved_at=200).kind == "plateau"
 
 
+def test_a_curve_that_begins_above_random_play_has_learnt_before_its_first_point() -> None:
+    flat = np.array([186.0, 190.0, 181.0, 200.0])
+    assert read_shape(np.arange(4), flat, solved_at=475).kind == "nothing learnt"
+    assert read_shape(np.arange(4), flat, solved_at=475, random=22).kind == "plateau"
+    assert read_shape(np.arange(4), flat, solved_at=475, random=185).kind == "nothing learnt"
+
+
 def test_few_points_claim_nothing() -> None:
     shape = read_shape(np.arange(3), np.array([0.0, 50.0, 100.0]))
     assert (shape.kind, shape.points, shape.best, shape.best_at) == ("unknown", 3, 100.0, 2.0)
