@@ -29,6 +29,8 @@ LITTLE_MEMORY = 10**9
 LITTLE_SHARED = 64 * 10**6
 EXTRAS = {
     **{suite.extra: (next(iter(suite.packages)), suite.title) for suite in SUITES if suite.extra},
+    "atari-objects": ("ocatari", "env.obs=objects in Atari games"),
+    "envpool": ("envpool", "env.vector=envpool"),
     "minari": ("minari", "datasets of Minari"),
     "onnx": ("onnxruntime", "reverie export --format onnx"),
     "pandas": ("pyarrow", "reverie export --format parquet"),

@@ -63,6 +63,8 @@ EXTRAS = {
 """The module that shows whether an optional extra is installed."""
 PROGRAMS = {"browser": ("chromium", "chromedriver")}
 """The same for what is no Python package."""
+SCRIPTS = {"dmlab": "deepmind_lab", "minedojo": "minedojo", "minerl": "minerl"}
+"""The same for packages that a script in setup/ builds."""
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,6 +92,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         elif extra in PROGRAMS:
             if not all(map(shutil.which, PROGRAMS[extra])):
                 pytest.skip(f"needs the extra '{extra}' ({' and '.join(PROGRAMS[extra])} on the PATH: make {extra})")
+        elif extra in SCRIPTS:
+            if importlib.util.find_spec(SCRIPTS[extra]) is None:
+                pytest.skip(f"needs the extra '{extra}' (sh setup/{extra}.sh)")
         elif importlib.util.find_spec(EXTRAS[extra]) is None:
             pytest.skip(f"needs the extra '{extra}' (pip install 'reverie[{extra}]')")
 

@@ -160,8 +160,11 @@ def _growth_of(player: _Player, steps: int) -> float | None:
 
 
 def _check_short_episodes(config: EnvConfig) -> None:
-    """With a short time limit, episodes must be truncated exactly there, unless they terminate before."""
-    limited = config.model_copy(update={"max_episode_steps": SHORT_LIMIT})
+    """With a short time limit, episodes must be truncated exactly there, unless they terminate before.
+
+    Without wrappers: those that begin an episode with steps of their own use up some of its time.
+    """
+    limited = config.model_copy(update={"max_episode_steps": SHORT_LIMIT, "wrappers": ()})
     with closing(make_env(limited)) as env:
         specs = read_specs(env, max_episode_steps_of(env))
         limit = specs.max_episode_steps or SHORT_LIMIT

@@ -12,13 +12,15 @@ from reverie.envs.smoke import smoke_test
 from reverie.envs.snapshot import cached_verdict
 from reverie.envs.suite import Suite
 from reverie.envs.suites import SUITES
+from tests.conftest import SCRIPTS
 from tests.suites.test_smoke import EXAMPLES
 
 STEPS = 60
 
 
 def marked(suite: Suite) -> Any:
-    return pytest.param(suite, marks=[pytest.mark.needs(suite.extra)] if suite.extra else [], id=suite.name)
+    needed = suite.extra or (suite.name if suite.name in SCRIPTS else "")
+    return pytest.param(suite, marks=[pytest.mark.needs(needed)] if needed else [], id=suite.name)
 
 
 others = pytest.mark.parametrize("suite", [marked(suite) for suite in SUITES if suite.extra not in EXAMPLES])

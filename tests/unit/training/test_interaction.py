@@ -79,7 +79,7 @@ def test_an_actor_acts_with_the_weights_it_is_given() -> None:
 def test_arriving_rows_say_which_envs_rest() -> None:
     """A planner plans for no env that rests."""
     with started(checking_config(ROWS, buffers=REPLAY)) as run:
-        interaction = Interaction(run.session.vector, RandomPlayer(run.session.specs, make_generator(0)))
+        interaction = Interaction(run.session.vector, RandomPlayer(run.session.policy.specs, make_generator(0)))
         assert "valid" not in interaction.restart()
         assert "valid" not in interaction.step(interaction.act()["action"])
         active = np.array([True, False, True])
