@@ -37,6 +37,7 @@ from reverie.core.contracts import Traits
 from reverie.core.reads import Read
 from reverie.core.schedule import Fraction, Rate, constant
 from reverie.core.specs import Specs
+from reverie.core.traits import MirroredInNumpy
 from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update
 from reverie.functional.transition_batch import TransitionBatch, split
 from reverie.nets.backend_module import place
@@ -88,7 +89,7 @@ class DQNConfig(ComponentConfig):
         return self
 
 
-class DQN:
+class DQN(MirroredInNumpy, in_numpy=("q_values", "gradient_step", "loss", "next_q", "make_microbatches")):
     """For all observations, and for discrete actions."""
 
     Config = DQNConfig
@@ -108,7 +109,7 @@ class DQN:
         optimizer: type[FlatOptimizer] = registry.load("optimizer", config.optimizer.kind)
         self.optimizer = optimizer(config.optimizer, self.online.parameters())
         self.numpy_engine: NumpyQNetworks | None = None
-        if backend.engine == "numpy" and has_numpy_form(self.online):
+        if backend.engine == "numpy" and self.traits.numpy_engine and has_numpy_form(self.online):
             self.numpy_engine = NumpyQNetworks(self.online, self.target, self.optimizer, backend)
 
     @property

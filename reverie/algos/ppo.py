@@ -32,6 +32,7 @@ from reverie.core.contracts import Traits
 from reverie.core.reads import Read, Rollout
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import Specs
+from reverie.core.traits import MirroredInNumpy
 from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is_last
 from reverie.data.rows import transitions
 from reverie.functional import losses
@@ -98,7 +99,7 @@ class PPOConfig(ComponentConfig):
         return int(value)
 
 
-class PPO(ActorCriticAgent):
+class PPO(ActorCriticAgent, MirroredInNumpy, in_numpy=("loss", "minibatches", "gradient_step")):
     """For every observation and action kind of :mod:`reverie.core.specs`."""
 
     Config = PPOConfig
@@ -121,7 +122,7 @@ class PPO(ActorCriticAgent):
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
         self.model.use_numpy_engine()
         self.numpy_engine: NumpyPPO | None = None
-        if self.model.numpy is not None:
+        if self.model.numpy is not None and self.traits.numpy_engine:
             self.numpy_engine = NumpyPPO(self.model, self.model.numpy, self.optimizer)
 
     @property

@@ -38,6 +38,7 @@ from reverie.core.contracts import Traits
 from reverie.core.reads import Read
 from reverie.core.schedule import Rate, constant
 from reverie.core.specs import ObservationSpec, Specs
+from reverie.core.traits import MirroredInNumpy
 from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update
 from reverie.functional.transition_batch import TransitionBatch, split
 from reverie.nets.backend_module import place
@@ -110,7 +111,7 @@ class SACBatch(NamedTuple):
     features: Tensor | None = None  # (N, F): encoded obs, for the actor
 
 
-class SAC:
+class SAC(MirroredInNumpy, in_numpy=("choose", "gradient_step", "critic_loss", "actor_loss", "make_microbatches")):
     """For all observations, and for continuous and discrete actions."""
 
     Config = SACConfig
@@ -137,7 +138,8 @@ class SAC:
         trained = [*self.actor.parameters(), *self.temperature.parameters()]
         self.actor_optimizer = optimizer(config.optimizer, trained)
         self.numpy_engine: NumpySoftActorCritic | None = None
-        if backend.engine == "numpy" and has_numpy_form(self.action_kind, self.actor, self.critics):
+        may_use_numpy = backend.engine == "numpy" and self.traits.numpy_engine
+        if may_use_numpy and has_numpy_form(self.action_kind, self.actor, self.critics):
             self.numpy_engine = NumpySoftActorCritic(
                 self.actor, self.critics, self.target_critics, self.temperature, self.actor_optimizer,
                 self.critic_optimizer, backend,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from reverie.core import registry
@@ -27,6 +29,23 @@ _FORMER = {
 def algorithm_traits(kind: str) -> Traits:
     """The traits of an algorithm; a ConfigError with the line to write if its class declares none."""
     return cast(Traits, _declared("algorithm", kind, Traits))
+
+
+class MirroredInNumpy:
+    """An algorithm of which a numpy engine computes some methods, ``class PPO(MirroredInNumpy, in_numpy=("loss",))``.
+
+    A subclass that overrides one of them is computed by torch, because the engine would never call it.
+    """
+
+    traits: Traits
+    _mirrored: dict[str, Any]
+
+    def __init_subclass__(cls, in_numpy: Sequence[str] = (), **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if in_numpy:
+            cls._mirrored = {name: getattr(cls, name) for name in in_numpy}
+        if any(getattr(cls, name) is not method for name, method in cls._mirrored.items()):
+            cls.traits = replace(cls.traits, numpy_engine=False)
 
 
 def buffer_traits(kind: str) -> BufferTraits:

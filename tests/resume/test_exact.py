@@ -44,10 +44,10 @@ ALGORITHMS = {
     ),
     "tdmpc2": (
         "Pendulum-v1:tdmpc2", "size1m", *REPLAY, "algorithm.batch_size=4", "**.units=8",
-        "algorithm.planner={samples: 8, elites: 2, iterations: 2, policy_samples: 2}", "phases.prefill.duration_steps=40",
-        "phases.pretrain.duration_updates=4", "phases.pretrain.update.updates=2", "phases.learn.collect.rows=8",
-        "phases.learn.update={updates: 2, updates_per_step: null}", "phases.learn.evaluate={episodes: 1, every_steps: 100}",
-        "evaluate.final_episodes=1", "env.max_episode_steps=40",
+        "algorithm.planner={samples: 8, elites: 2, iterations: 2, policy_samples: 2}", "env.max_episode_steps=40",
+        "phases.prefill.duration_steps=40", "phases.pretrain.duration_updates=4", "phases.pretrain.update.updates=2",
+        "phases.learn.collect.rows=8", "phases.learn.update={updates: 2, updates_per_step: null}",
+        "phases.learn.evaluate={episodes: 1, every_steps: 100}", "evaluate.final_episodes=1",
     ),
 }  # fmt: skip
 """How each algorithm is made small; one that is not listed runs as its preset says."""

@@ -164,3 +164,28 @@ def test_both_engines_return_the_same_results_of_a_gradient_step(case: str) -> N
         assert float(by_numpy.grad_norm) == pytest.approx(float(by_torch.grad_norm), rel=1e-3)
         for name, values in by_numpy.aux.items():
             torch.testing.assert_close(values, by_torch.aux[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [("ppo", "loss"), ("ppo", "gradient_step"), ("dqn", "next_q"), ("sac", "critic_loss"), ("sac", "actor_loss")],
+)
+def test_a_subclass_with_a_loss_of_its_own_is_computed_by_torch(case: str, name: str) -> None:
+    base, called = CASES[case][0], []
+
+    def own(self: Any, *arguments: Any, **named: Any) -> Any:
+        called.append(name)
+        return getattr(base, name)(self, *arguments, **named)
+
+    variant = type("Variant", (base,), {name: own})
+    assert (variant.traits.numpy_engine, base.traits.numpy_engine) == (False, True)
+    agent = make(case, "numpy")
+    own_agent = variant(agent.config, agent.specs, make_generator(3, "weights"), Backend(engine="numpy"))
+    own_agent.update(make_batch(agent, 1), Clock(), make_generator("update"))
+    assert called
+
+
+def test_a_subclass_that_keeps_the_losses_stays_in_numpy() -> None:
+    agent = make("ppo", "numpy")
+    variant = type("Variant", (PPO,), {"update": lambda *_: None})(agent.config, agent.specs, make_generator(3))
+    assert variant.numpy_engine is not None
