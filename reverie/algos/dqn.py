@@ -130,7 +130,7 @@ class DQN(MirroredInNumpy, in_numpy=("q_values", "gradient_step", "loss", "next_
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         explores = mode is not Mode.EVALUATE
-        if mode is Mode.OBSERVE and not carry:  # nobody uses the values, but the stream must advance as always
+        if mode is Mode.OBSERVE and not carry:  # actions are ignored; the noise keeps the stream aligned
             self.online.sample_noise(rng)
             actions = self.specs.action.zeros(len(now["is_first"]))
         else:

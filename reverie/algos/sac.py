@@ -102,7 +102,7 @@ class SACBatch(NamedTuple):
     obs: dict[str, Tensor]
     next_obs: dict[str, Tensor]
     actions: Tensor  # (N, A)
-    rewards: Tensor  # (N), as all below
+    rewards: Tensor  # (N,), as the next three
     discounts: Tensor
     weights: Tensor
     importance_weights: Tensor
@@ -163,7 +163,7 @@ class SAC(MirroredInNumpy, in_numpy=("choose", "gradient_step", "critic_loss", "
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         noise = None if mode is Mode.EVALUATE else self.action_kind.sample_noise(rng, len(now["is_first"]))
-        if mode is Mode.OBSERVE and not carry:  # nobody uses the actions, but the stream must advance as always
+        if mode is Mode.OBSERVE and not carry:  # actions are ignored; the noise keeps the stream aligned
             return self.specs.action.zeros(len(now["is_first"])), carry, {}
         actions, carry = self.engine.choose(now, carry, noise)
         return actions.reshape(-1, *self.specs.action.shape), carry, {}

@@ -73,7 +73,7 @@ class TDMPC2Agent:
         self, now: Row, carry: Carry, clock: Clock, rng: np.random.Generator, mode: Mode
     ) -> tuple[Array, Carry, Row]:
         count = len(now["is_first"])
-        if mode is Mode.OBSERVE:  # a controller acts, and the plan for what it does not do is worth nothing
+        if mode is Mode.OBSERVE:  # a controller acts, so no plan is needed
             return self.specs.action.zeros(count), self.initial_carry(count), {}
         latent = self.model.encode(self.backend.to_tensors({key: now[key] for key in observation_keys(now)}))
         if self.planner is None:

@@ -44,7 +44,7 @@ class TDMPC2Config(ComponentConfig):
     train_horizon: int = Field(3, ge=1)
     """Steps that the model is unrolled from the first row of each sequence."""
     decay: float = Field(0.5, gt=0, le=1)
-    """Each unrolled step counts this much less than the one before."""
+    """Factor of each unrolled step's loss relative to the step before."""
     gamma: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
     """Discount; auto: from the time limit of the env, an effective horizon of a fifth of the episode."""
     gamma_low: float = Field(0.95, ge=0, le=1)

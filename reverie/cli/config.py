@@ -136,7 +136,11 @@ def _explanation(entry: dict[str, Any]) -> Group:
     value = f"; in this config {_format(entry['value'])}" if "value" in entry else ""
     facts = f"{entry['type']}; {default}{value}"
     title = Text.assemble((entry["key"], "bold"), (kinds, "dim"))
-    return Group(title, *(Padding(text, (0, 0, 0, 2)) for text in (Text(entry["meaning"]), Text(facts, style="dim"))))
+    meaning = entry["meaning"].replace("``", "")
+    return Group(
+        title,
+        *(Padding(text, (0, 0, 0, 2)) for text in (Text(meaning), Text(facts, style="dim"))),
+    )
 
 
 def _kinds_in(type_text: str) -> list[str]:

@@ -95,7 +95,7 @@ class Stateful(Protocol):
 
 
 class Algorithm(Stateful, Protocol):
-    """An agent and how it learns. Built as ``Algorithm(config, specs, rng)``.
+    """An agent and how it learns. Built as ``Algorithm(config, specs, rng, backend)``; ``backend`` may be left out.
 
     * ``reads`` maps each hook to what it reads from the buffer. A hook is a method ``hook(batch, clock, rng) ->
       Update``; whole inner loops run inside one call.

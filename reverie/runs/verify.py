@@ -40,6 +40,7 @@ from reverie.training.session import Session
 COMPARED_LOGS = ("metrics", "scores", "alerts")
 ADDED_METRIC = "frames"
 """A line of metrics.jsonl without it is of an earlier version."""
+OTHER_BITS = "so other last bits are expected"
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,18 @@ def surroundings(folder: RunFolder, config: RunConfig) -> list[str]:
     then = {**manifest.get("versions", {}), **manifest.get("machine", {}), **manifest.get("git", {})}
     now = {**versions(), **machine(), **CodeVersion.of(Path.cwd()).to_json()}
     keys = [key for key in {**then, **now} if key != "blas" or key in then]  # older runs did not record it
-    changed = [f"{key}: {then.get(key)} -> {now.get(key)}" for key in keys if then.get(key) != now.get(key)]
+    if "commit" in then and "commit" not in now:
+        keys = [key for key in keys if key not in ("commit", "is_clean")]
+    changed = [_change(key, then, now) for key in keys if then.get(key) != now.get(key)]
+    changed.sort(key=lambda line: OTHER_BITS not in line)
     settings = config.backend
     resumed = [line for resumption in read_history(folder.path) for line in resumption.lines()]
     return [*changed, *resumed, f"device {settings.device}, threads {settings.threads}"]
+
+
+def _change(key: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    reason = f" ({OTHER_BITS})" if key in ("processor", "blas") else ""
+    return f"{key}: {then.get(key)} -> {now.get(key)}{reason}"
 
 
 def _segments(folder: RunFolder, which: str) -> list[Segment]:

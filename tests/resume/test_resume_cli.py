@@ -25,6 +25,7 @@ from reverie.core.types import Clock
 from reverie.log.sinks import read_jsonl
 from reverie.runs.resume import change_config
 from reverie.runs.resume_command import names_foreign_code, resume_command, spent_schedules, twice_the_budget
+from reverie.runs.verify import surroundings
 from reverie.store.lock import lock_run
 from reverie.store.run_folder import RunFolder, versions
 from reverie.store.signature import FILE
@@ -605,3 +606,18 @@ def test_a_run_with_too_few_rows_goes_on_with_what_the_error_says(tmp_path: Path
     setting = command.split()[-1]
     assert re.fullmatch(r"buffers\.main\.min_rows=\d+", setting)
     assert api.resume(str(run), setting, trust=True).state == "finished"
+
+
+def test_verify_says_first_that_another_processor_computes_other_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(train(PPO, tmp_path, steps=100))
+    manifest = folder.manifest()
+    manifest["versions"]["blas"] = "Other"
+    manifest["git"] = {"commit": "0123456", "is_clean": True}
+    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.chdir(tmp_path)
+    lines = surroundings(folder, api.make_config("CartPole-v1:ppo"))
+    assert lines[0].startswith("blas: Other -> ")
+    assert lines[0].endswith("(so other last bits are expected)")
+    assert not any(line.startswith(("commit", "is_clean")) for line in lines)
