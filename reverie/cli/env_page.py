@@ -71,30 +71,47 @@ def show_picture(env: str, file: Path | None, quiet: bool = False) -> None:
         typer.echo(f"Picture: {file}")
 
 
-def write_contact_sheet(file: Path, filter: str) -> None:
-    """Write a picture of the example of each installed suite that renders. Says which ones are left out."""
-    from reverie.config.catalogue import find_env_config, list_suites
+def write_contact_sheet(file: Path, filter: str, other: Path | None) -> None:
+    """Write a picture of the example of each suite that renders here, or in the Python environment ``other``.
+
+    Says which suites are left out.
+    """
+    from reverie.config.catalogue import list_suites
     from reverie.core.errors import ReverieError
-    from reverie.envs.pictures import contact_sheet, take_picture
+    from reverie.envs.pictures import save_sheet
     from reverie.envs.suites import SUITES
     from reverie.log.progress import progress
 
     _check_name(file)
     entries = {entry.name: entry for entry in list_suites() if filter.lower() in entry.name}
-    suites = [suite for suite in SUITES if suite.name in entries and not entries[suite.name].install and suite.example]
-    pictures, without = [], [f"{name}: {entry.install}" for name, entry in entries.items() if entry.install]
+    suites = [suite for suite in SUITES if suite.name in entries and suite.example]
+    pictures, without = [], []
     with progress("taking pictures", total=len(suites)) as task:
         for suite in task.count(suites):
             try:
-                pictures.append((suite.example, take_picture(find_env_config(suite.example))))
+                pictures.append((suite.example, _picture_of(suite.example, entries[suite.name].install, other)))
             except ReverieError as error:
                 without.append(f"{suite.name}: {error.message}")
     if pictures:
-        contact_sheet(pictures).save(file, optimize=True)
+        save_sheet(file, pictures)
     typer.echo(f"{len(pictures)} pictures: {file}" if pictures else "No pictures.")
     for line in without:
         typer.echo(f"  without {line}")
     raise typer.Exit(int(not pictures))
+
+
+def _picture_of(env: str, install: str, other: Path | None) -> Array:
+    """A picture from here, or from ``other`` if the env is not installed here. ConfigError if neither has it."""
+    from reverie.config.catalogue import find_env_config
+    from reverie.core.errors import ConfigError
+    from reverie.envs.pictures import take_picture, take_picture_elsewhere
+
+    if not install:
+        return take_picture(find_env_config(env))
+    picture = take_picture_elsewhere(other, env) if other is not None else None
+    if picture is None:
+        raise ConfigError(install)
+    return picture
 
 
 def _check_name(file: Path) -> None:

@@ -102,12 +102,18 @@ def smoke_command(
 def pictures_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The PNG file to write.")],
     filter: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only suites whose name contains this.")] = "",
+    other: Annotated[
+        Path | None,
+        typer.Option("--python", metavar="PYTHON", help="Ask this Python for suites that are missing here."),
+    ] = None,
 ) -> None:
     """Write a contact sheet with a picture of each installed suite that renders.
 
-    Example: reverie envs pictures suites.png
+    Suites that cannot be installed together come from two Python environments.
+
+    Example: reverie envs pictures suites.png --python .venv-envs-pygame/bin/python
     """
-    env_page.write_contact_sheet(file, filter)
+    env_page.write_contact_sheet(file, filter, other)
 
 
 @app.command("check")

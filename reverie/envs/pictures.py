@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from reverie.core.errors import ConfigError
 from reverie.core.rng import derive_seed, make_generator
@@ -22,6 +25,8 @@ STEPS = 40
 """Random steps before the picture is taken. If the episode ends, the last frame before its end is taken."""
 TILE, LABEL, COLUMNS = 160, 22, 5
 """Size of a tile in pixels, height of the label below it, tiles per row."""
+NAMES_KEY = "envs"
+"""Text of a contact sheet's file with the names of its pictures, one per line."""
 BACKGROUND, TEXT = (255, 255, 255), (40, 44, 52)
 
 
@@ -44,6 +49,33 @@ def take_picture(config: EnvConfig, steps: int = STEPS) -> Array:
             text = f"'{config.id}' cannot be rendered: {type(error).__name__}: {error}"
             raise ConfigError(text, explain_rendering(error)) from error
     return frame.copy()
+
+
+def take_picture_elsewhere(python: Path, env: str) -> Array | None:
+    """The picture that ``reverie envs show`` makes in another Python environment. None if it makes none."""
+    with tempfile.TemporaryDirectory(prefix="reverie-picture-") as folder:
+        file = Path(folder, "picture.png")
+        command = [str(python), "-m", "reverie", "envs", "show", env, "--picture", str(file)]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except OSError as error:
+            raise ConfigError(f"'{python}' cannot be started: {error.strerror}.", "Name a Python program.") from error
+        except subprocess.CalledProcessError:
+            return None
+        return np.asarray(Image.open(file).convert("RGB")) if file.exists() else None
+
+
+def save_sheet(file: Path, pictures: Sequence[tuple[str, Array]]) -> None:
+    """Write a contact sheet with the names of its pictures, which :func:`read_names` reads."""
+    info = PngImagePlugin.PngInfo()
+    info.add_text(NAMES_KEY, "\n".join(name for name, _ in pictures))
+    contact_sheet(pictures).save(file, optimize=True, pnginfo=info)
+
+
+def read_names(file: Path) -> list[str]:
+    """The names of the pictures on a contact sheet."""
+    with Image.open(file) as sheet:
+        return str(sheet.info.get(NAMES_KEY, "")).splitlines()
 
 
 def contact_sheet(pictures: Sequence[tuple[str, Array]], columns: int = COLUMNS) -> Image.Image:

@@ -84,7 +84,7 @@ def _print_warning(text: str) -> None:
 SUITE = Suite(
     name="mujoco",
     title="Hopper, HalfCheetah and the like",
-    example="HalfCheetah-v5",
+    example="Pusher-v5",
     id_forms=("HalfCheetah-v5", "Hopper-v5"),
     modules=("gymnasium.envs.mujoco",),
     extra="mujoco",

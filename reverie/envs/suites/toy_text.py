@@ -7,7 +7,7 @@ from reverie.envs.suite import KeyMap, Suite
 SUITE = Suite(
     name="toy_text",
     title="Gymnasium's toy text",
-    example="Taxi-v4",
+    example="CliffWalkingSlippery-v1",
     id_forms=("Taxi-v4", "FrozenLake-v1"),
     modules=("gymnasium.envs.toy_text",),
     keys={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from reverie.config import catalogue, env_facts
 from reverie.core.errors import ConfigError
 from reverie.core.specs import ActionSpec
 from reverie.envs import smoke as env_smoke
+from reverie.envs.pictures import read_names
 from reverie.envs.smoke import SmokeResult
 from reverie.envs.suites import bandits
 from reverie.runs import smoke as run_smoke
@@ -72,6 +74,22 @@ def test_pictures_of_suites_go_on_one_sheet(tmp_path: Path) -> None:
         assert sheet.width > 500
     none = typed("envs", "pictures", str(tmp_path / "none.png"), "bandits")
     assert (none.exit_code, "without bandits" in none.stdout) == (1, True)
+
+
+def test_another_python_pictures_what_is_missing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [replace(entry, install="pip install motion") for entry in catalogue.list_suites("reverie")]
+    monkeypatch.setattr(catalogue, "list_suites", lambda: entries)
+    words = ("envs", "pictures", str(tmp_path / "sheet.png"), "reverie")
+    alone = typed(*words)
+    assert (alone.exit_code, "without reverie: pip install motion" in alone.stdout) == (1, True)
+    done = typed(*words, "--python", sys.executable)
+    assert (done.exit_code, done.stdout.startswith("1 pictures:")) == (0, True)
+    assert read_names(tmp_path / "sheet.png") == ["Reverie/Motion-v0"]
+    useless = tmp_path / "python"
+    useless.write_text("#!/bin/sh\nexit 1\n")
+    useless.chmod(0o755)
+    assert typed(*words, "--python", str(useless)).exit_code == 1
+    assert isinstance(typed(*words, "--python", str(tmp_path / "none")).exception, SystemExit)
 
 
 def test_smoke_of_envs_continues_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
