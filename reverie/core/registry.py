@@ -111,6 +111,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "sync": "reverie.envs.vector.SyncVector",
         "process": "reverie.envs.process_vector.ProcessVector",
         "native": "reverie.envs.native_vector.NativeVector",
+        "envpool": "reverie.envs.envpool_vector.EnvPoolVector",
     },
     "wrapper": {
         "action_repeat": "reverie.envs.wrappers.steps.ActionRepeat",

@@ -10,7 +10,10 @@ from reverie.core.config import Component, ComponentConfig, Config
 
 UNCHANGED = (1.0, 1.0)
 Range = tuple[float, float]
-VectorKind = Literal["auto", "sync", "process", "native"]
+VectorKind = Literal["auto", "sync", "process", "native", "envpool"]
+DecidedVector = Literal["sync", "process", "native", "envpool"]
+BATCHED = ("native", "envpool")
+"""Vectors that step many envs at once: their episodes have no seeds of their own, so evaluations use sync instead."""
 
 
 class EnvDescription(Config):
@@ -75,10 +78,11 @@ class EnvConfig(Config):
     num_envs: int = Field(1, ge=1)
     """Number of copies that run in parallel."""
     vector: VectorKind = "auto"
-    """How the copies run. sync: in this process. process: in worker processes. native: the env's own vector class,
-    whose episodes differ. auto: times one env and chooses sync or process, whose rows are identical."""
+    """How the copies run. sync: in this process. process: in worker processes. native: the env's own vector class;
+    envpool: EnvPool's threads. Episodes of both differ. auto: times one env and chooses sync or process, whose rows are
+    identical."""
     workers: int = Field(0, ge=0)
-    """Number of worker processes for vector: process. 0: one per core, at most one per env."""
+    """Number of worker processes for vector: process, of threads for envpool. 0: one per core, at most one per env."""
     max_crashes: int = Field(20, ge=0)
     """How often worker processes may crash and be restarted before the run stops. If an env raises the same exception
     twice in a row, the run stops at once."""

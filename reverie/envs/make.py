@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 
@@ -22,7 +22,7 @@ from reverie.core.errors import ConfigError, ReverieError, did_you_mean, nearest
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs, read_specs
 from reverie.envs import gl
-from reverie.envs.config import EnvConfig
+from reverie.envs.config import DecidedVector, EnvConfig
 from reverie.envs.episode import Episode, as_action_list
 from reverie.envs.errors import line_of
 from reverie.envs.objects import explain_missing
@@ -104,7 +104,7 @@ def make_vector(config: EnvConfig, seed: int, stream: str = "collect", num_envs:
     if config.vector == "auto":
         raise ConfigError(
             "env.vector=auto cannot be built: it is resolved when a run is created.",
-            "Set env.vector to sync, process or native.",
+            "Set env.vector to sync, process, native or envpool.",
         )
     count = num_envs or config.num_envs
     is_crowded = config.vector == "sync" and count > 1 and needs_own_process(config.id)
@@ -252,7 +252,7 @@ def _missing_package(env_id: str, error: Exception) -> ConfigError:
     return ConfigError(f"The environment '{env_id}' cannot be made: {error}", fix)
 
 
-def resolve_vector(config: EnvConfig, env: gym.Env[Any, Any]) -> Literal["sync", "process", "native"]:
+def resolve_vector(config: EnvConfig, env: gym.Env[Any, Any]) -> DecidedVector:
     """Resolve ``vector: auto`` to sync or process, whose rows are identical, by timing a few steps of a temporary env.
 
     Workers pay off if they save at least twice the time of a round trip to them, which is about 0.1 ms plus 0.04 ms per

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal
 
 from reverie.core.errors import ConfigError
 from reverie.core.specs import Specs, read_specs
-from reverie.envs.config import EnvConfig
+from reverie.envs.config import DecidedVector, EnvConfig
 from reverie.envs.make import make_env, max_episode_steps_of, resolve_vector
 from reverie.envs.render import has_frames
 from reverie.envs.trial import PATIENCE_STEPS, TRIAL_STEPS, play_trial
@@ -23,7 +22,7 @@ class EnvFacts:
     can_render: bool
     ends_episodes: bool
     """The env has a time limit, or ended an episode under random actions."""
-    vector: Literal["sync", "process", "native"]
+    vector: DecidedVector
     """``env.vector`` with ``auto`` decided."""
 
     def require_end(self) -> None:

@@ -90,7 +90,7 @@ def verdict_key(config: EnvConfig) -> str:
     settings = {"id", "kwargs", "obs", "wrappers", "vary", "max_episode_steps", "log_keys"}
     described = {
         "config": config.model_dump(include=settings),
-        "native": config.vector == "native",
+        "native": {"native": True, "envpool": "envpool"}.get(config.vector, False),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _packages()},
         "sources": {module: (_version(module.partition(".")[0]), _source(module)) for module in _modules(config)},

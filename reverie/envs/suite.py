@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from reverie.core.types import Array, Row, State
+from reverie.envs.batch_task import FindTask
 from reverie.envs.config import EnvConfig
 from reverie.envs.vary import Variation
 from reverie.machine.installation import install_command
@@ -168,6 +169,10 @@ class Suite:
     """Returns an accelerator for an unwrapped env, or None. A test decides whether it is used."""
     vector_states: Mapping[str, VectorState] = field(default_factory=dict)
     """How to save its vector classes, by ``module:Class``."""
+
+    # Other backends.
+    envpool: FindTask | None = None
+    """The env of EnvPool that is the same task as one of the suite (``env.vector: envpool``)."""
 
     # Scores.
     success_score: SuccessScore | None = None

@@ -21,6 +21,7 @@ from reverie.core.contracts import Buffer
 from reverie.core.rng import derive_seed, make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import ACT_METRICS, Array, Mode, Row, observation_keys
+from reverie.envs.config import BATCHED
 from reverie.envs.make import num_workers
 from reverie.log.progress import progress
 from reverie.training.session import Session
@@ -83,7 +84,7 @@ def measure(config: RunConfig, make_session: Callable[[RunConfig], Session]) -> 
 def probe_config(config: RunConfig) -> RunConfig:
     """The run with another seed, few envs in this process and small buffers in memory."""
     env = config.env
-    if env.vector != "native":
+    if env.vector not in BATCHED:
         env = env.model_copy(update={"vector": "sync", "num_envs": min(env.num_envs, MOST_ENVS)})
     small = {"capacity": 4 * MOST_ROWS, "min_rows": 1, "storage": "memory"}
     buffers = {

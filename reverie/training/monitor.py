@@ -12,6 +12,7 @@ from typing import Any
 
 from reverie.config.monitor import MonitorConfig
 from reverie.core.types import State
+from reverie.envs.config import BATCHED
 from reverie.log.recorder import Recorder
 from reverie.machine.memory import size_text, total_memory
 from reverie.training.monitor_rules import RULES, MetricState, Rule, Task
@@ -139,8 +140,8 @@ def _faster_envs(task: Task, step_seconds: float) -> str:
     """Advice on stepping the envs faster, by what is not done yet."""
     if task.vector == "process":
         return "The envs already run in worker processes: only a lighter env or more cores make it faster."
-    if task.vector == "native":
-        return "The envs already step together in their own vector class: only a lighter env makes it faster."
+    if task.vector in BATCHED:
+        return "The envs already step together: only a lighter env makes it faster."
     if step_seconds < SHORT_STEP_SECONDS:
         time = f"{step_seconds * 1e6:.0f} microseconds"
         return f"A step takes only {time}, too short for worker processes: only a lighter env makes it faster."

@@ -108,6 +108,21 @@ def test_values_bootstrap_through_time_limits(kind: str) -> None:
     session.close()
 
 
+@pytest.mark.parametrize("vector", ["sync", "process", pytest.param("envpool", marks=pytest.mark.needs("envpool"))])
+def test_values_bootstrap_through_the_time_limits_of_every_vector(vector: str) -> None:
+    """MountainCar pays -1 per step, and random play never reaches the goal: every state is worth -1 / (1 - gamma)."""
+    words = [*FAST, *CASES["ppo"][0], "algorithm.gamma=0.9", "env.max_episode_steps=20", f"env.vector={vector}"]
+    words += ["normaliser.observation=off", "normaliser.reward=false"]
+    config = make_config("MountainCar-v0:ppo", words, seed=1)
+    session = build(config)
+    Orchestrator(session, build_evaluator(config)).run()
+    algorithm: Any = session.algorithm
+    with torch.no_grad():
+        values = algorithm.model.value({"obs": torch.as_tensor(session.collector.now["obs"])})
+    assert values.numpy() == pytest.approx(np.full(4, -10), rel=0.05)
+    session.close()
+
+
 class TurnsEnv(gym.Env[Any, Any]):
     """Rewards alternate between 1 and 0. The observation is the next reward."""
 

@@ -18,6 +18,7 @@ from reverie.core.errors import ConfigError, nearest
 from reverie.core.types import Row
 from reverie.envs.config import EnvConfig
 from reverie.envs.suite import Accelerator, Env, Suite
+from reverie.envs.suites.atari_batch import envpool_task
 from reverie.envs.wrappers.atari_start import AtariStart
 
 SHORT, LONG, VERSION = "atari/", "ALE/", "-v5"
@@ -117,4 +118,5 @@ SUITE = Suite(
     repair=_repair,
     observations=OBSERVATIONS,
     accelerator=_accelerator,
+    envpool=envpool_task(_long_id),
 )

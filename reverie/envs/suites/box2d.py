@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from reverie.core.types import Array
+from reverie.envs.batch_task import same_ids
 from reverie.envs.repairs import BeforeReset
 from reverie.envs.suite import NO_KEY, Env, KeyMap, Suite
 from reverie.envs.vary import Variation
@@ -67,6 +68,12 @@ SUITE = Suite(
     ignored_warnings=("builtin type .* has no __module__",),
     repair=_repair,
     variations=_variations,
+    envpool=same_ids(
+        (
+            "LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3",
+            "CarRacing-v3",
+        )
+    ),
     keys={
         "LunarLander": KeyMap({"left": 1, "up": 2, "right": 3, NO_KEY: 0}, fps=30),
         "CarRacing": KeyMap({"right": 1, "left": 2, "up": 3, "down": 4, NO_KEY: 0}),

@@ -9,6 +9,7 @@ import numpy as np
 from reverie.core.errors import RunError
 from reverie.core.types import Array, State
 from reverie.core.wording import count
+from reverie.envs.batch_task import same_ids
 from reverie.envs.suite import NO_KEY, KeyMap, Suite
 
 
@@ -52,6 +53,9 @@ SUITE = Suite(
     example="CartPole-v1",
     id_forms=("CartPole-v1", "Acrobot-v1"),
     modules=("gymnasium.envs.classic_control",),
+    envpool=same_ids(
+        ("CartPole-v0", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1")
+    ),
     vector_states={"gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": CartPoleState()},
     keys={
         "CartPole": KeyMap({"left": 0, "right": 1, NO_KEY: (0, 1)}, fps=15),

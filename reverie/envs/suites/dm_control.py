@@ -16,6 +16,8 @@ from gymnasium import spaces
 from reverie.core.errors import ConfigError, nearest
 from reverie.core.types import Array, Row
 from reverie.envs import gl
+from reverie.envs.batch_task import BatchTask, only_arguments
+from reverie.envs.config import EnvConfig
 from reverie.envs.suite import Suite
 from reverie.envs.suites.mujoco import read_state, vary_model, write_state
 from reverie.envs.vary import Variation
@@ -139,6 +141,20 @@ def _env_ids() -> list[str]:
     return [f"{_PREFIX}{domain}_{task}" for domain, task in suite.ALL_TASKS]
 
 
+def _envpool(config: EnvConfig) -> BatchTask | None:
+    """EnvPool writes ``point_mass_easy`` as ``PointMassEasy``. Its LQR tasks diverge, to rewards of -1e18."""
+    task = config.id.removeprefix(_PREFIX).replace("_", "").lower()
+    known = {name.removesuffix("-v1").lower(): name for name in _envpool_names()}
+    return BatchTask(known[task], only_arguments(config), config.wrappers) if task in known else None
+
+
+def _envpool_names() -> list[str]:
+    from reverie.envs.envpool_vector import import_envpool
+
+    tasks = import_envpool().registration.registry.specs.items()
+    return [name for name, (module, *_) in tasks if module == "envpool.mujoco.dmc" and "Lqr" not in name]
+
+
 SUITE = Suite(
     name="dm_control",
     title="the DeepMind Control Suite",
@@ -153,4 +169,5 @@ SUITE = Suite(
     renderer="gl",
     variations=_variations,
     accelerator=lambda env: DMControlState(),
+    envpool=_envpool,
 )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from reverie.core.types import Array, Row
+from reverie.envs.batch_task import same_ids
 from reverie.envs.suite import Suite
 from reverie.envs.vary import Variation
 
@@ -81,6 +82,15 @@ def _print_warning(text: str) -> None:
         print(f"MuJoCo warns: {text}", file=sys.stderr)
 
 
+_ENVPOOL = (
+    "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum",
+    "Pusher", "Reacher", "Swimmer", "Walker2d",
+)  # fmt: skip
+_ENVPOOL_ARGUMENTS = (
+    "frame_skip", "forward_reward_weight", "ctrl_cost_weight", "contact_cost_weight", "healthy_reward",
+    "terminate_when_unhealthy", "exclude_current_positions_from_observation", "reset_noise_scale",
+)  # fmt: skip
+
 SUITE = Suite(
     name="mujoco",
     title="Hopper, HalfCheetah and the like",
@@ -93,4 +103,5 @@ SUITE = Suite(
     prepare=_print_warnings,
     variations=lambda env: vary_model(env.model, env.data),
     accelerator=lambda env: MujocoState(),
+    envpool=same_ids((f"{name}-v5" for name in _ENVPOOL), _ENVPOOL_ARGUMENTS),
 )
