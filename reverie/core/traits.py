@@ -104,12 +104,22 @@ def check_algorithm(kind: str) -> None:
 
 def _check_world_model(found: Any, kind: str) -> None:
     """Refuse a class that imagines but is no complete world model: nothing would show it."""
-    missing = [name for name in WORLD_MODEL_METHODS if not callable(getattr(found, name, None))]
+    missing = _missing_world_model_methods(found)
     if missing and "imagine" not in missing:
         raise ConfigError(
             f"The algorithm '{kind}' has imagine but no {' and no '.join(missing)}, so it is no world model.",
             f"Add def {missing[0]}(self, ...) as in WorldModel of reverie.core.contracts, or rename imagine.",
         )
+
+
+def algorithms_with_a_world_model() -> list[str]:
+    """The registered algorithms that learn one."""
+    kinds = registry.kinds("algorithm")
+    return [kind for kind in kinds if not _missing_world_model_methods(registry.load("algorithm", kind))]
+
+
+def _missing_world_model_methods(found: Any) -> list[str]:
+    return [name for name in WORLD_MODEL_METHODS if not callable(getattr(found, name, None))]
 
 
 def check_actions(kind: str, action: ActionSpec) -> None:

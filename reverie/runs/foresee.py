@@ -11,6 +11,7 @@ from reverie.config.schema import EvaluateConfig, ForesightConfig
 from reverie.core.contracts import WorldModel
 from reverie.core.counters import Counters
 from reverie.core.errors import RunError
+from reverie.core.traits import algorithms_with_a_world_model
 from reverie.envs.config import EnvConfig
 from reverie.runs.foresight_files import to_json, write_look
 from reverie.runs.policies import load_any_policy
@@ -34,7 +35,8 @@ def foresee_run(run: Path, wanted: Wanted) -> dict[str, Any]:
     policy, about = load_any_policy(run, wanted.policy)
     if not isinstance(policy.algorithm, WorldModel):
         kind = policy.algorithm.config.kind
-        raise RunError(f"The run '{run.name}' has no world model: {kind} learns without one.", "Try one of dreamer.")
+        others = ", ".join(algorithms_with_a_world_model())
+        raise RunError(f"The run '{run.name}' has no world model: {kind} learns without one.", f"With one: {others}.")
     evaluate = EvaluateConfig.model_validate(about["evaluate"])
     given = {"steps": wanted.steps, "dreams": wanted.dreams, "enabled": True}
     settings = {**evaluate.foresight.model_dump(), **{k: v for k, v in given.items() if v is not None}}

@@ -97,3 +97,4 @@ def test_run_without_a_world_model_is_refused(trained: api.Run, reverie: Command
     done = reverie("foresee", trained.name, "--runs-dir", str(trained.path.parent))
     assert done.code != 0
     assert "no world model" in done.err
+    assert "With one: dreamer, planet, " in done.err
