@@ -37,7 +37,7 @@ def test_a_row_after_every_twentieth_of_the_run(console: Console, tmp_path: Path
         console.write("machine", machine(steps))
     console.stop()
     header, *rows = lines(tmp_path)
-    assert header.split() == ["env", "steps", "updates", "return", "evaluate", "length", "loss", "steps/s"]
+    assert header.split() == ["env", "steps", "updates", "return", "eval", "return", "length", "loss", "steps/s"]
     assert [row.split()[0] for row in rows] == [f"{steps:,}" for steps in range(100, 2001, 100)]
     assert rows[0].split() == ["100", "10", "1.00", "-", "-", "0.5000", "1,234"]
 
@@ -48,7 +48,7 @@ def test_repeated_actions_show_frames_next_to_env_steps(tmp_path: Path) -> None:
     console.write("machine", machine(500_000))
     console.close()
     header, row = lines(tmp_path)
-    assert header.split() == ["env", "steps", "frames", "updates", "return", "evaluate", "loss", "steps/s"]
+    assert header.split() == ["env", "steps", "frames", "updates", "return", "eval", "return", "loss", "steps/s"]
     assert row.split()[:3] == ["500,000", "2,000,000", "50,000"]
     assert max(len(header), len(row)) <= 80
 
@@ -62,7 +62,7 @@ def test_a_run_without_env_steps_is_told_in_updates(tmp_path: Path) -> None:
     console.alert("warning", "look", 5000)
     console.close()
     header, *rows, alert = lines(tmp_path)
-    assert header.split() == ["updates", "evaluate", "loss", "updates/s"]
+    assert header.split() == ["updates", "eval", "return", "loss", "updates/s"]
     assert [row.split() for row in rows] == [[str(done), "-", "0.5000", "77"] for done in range(10, 201, 10)]
     assert alert == "warning at update 5,000: look"
 
