@@ -60,9 +60,10 @@ def require_backend() -> str:
         raise ConfigError("MuJoCo cannot render here: no screen, and neither EGL nor OSMesa works.", INSTALL)
     broken = next((backend for backend in BACKENDS if backend.name == chosen and not backend.works()), None)
     if broken is not None and sys.platform == "linux":
+        install = f"sudo apt-get install {broken.debian_package}, or unset {VARIABLE}"
         raise ConfigError(
             f"MuJoCo cannot render here: {VARIABLE}={chosen} is set, but {chosen} does not work.",
-            f"sudo apt-get install {broken.debian_package}, or unset {VARIABLE}",
+            install if chosen != "glfw" or has_screen() else f"glfw needs a screen: unset {VARIABLE}",
         )
     return chosen
 

@@ -72,6 +72,18 @@ def test_the_users_choice_stays_and_is_checked(monkeypatch: pytest.MonkeyPatch) 
     assert gl.require_backend() == "osmesa"
 
 
+def test_glfw_without_a_screen_is_not_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    surround(monkeypatch, MUJOCO_GL="glfw")
+    let_work(monkeypatch, "egl")
+    with pytest.raises(ConfigError, match="MUJOCO_GL=glfw is set") as caught:
+        gl.require_backend()
+    assert caught.value.fix == "glfw needs a screen: unset MUJOCO_GL"
+    surround(monkeypatch, MUJOCO_GL="glfw", DISPLAY=":0")
+    with pytest.raises(ConfigError) as caught:
+        gl.require_backend()
+    assert "apt-get install libglfw3" in caught.value.fix
+
+
 def test_no_backend_names_the_debian_package(monkeypatch: pytest.MonkeyPatch) -> None:
     let_work(monkeypatch)
     with pytest.raises(ConfigError, match="cannot render here") as caught:
