@@ -1,15 +1,19 @@
 """``python -m bench tdmpc2``: updates and plans of TD-MPC2, next to a plain eager form of the same module layout.
 
-CPU seconds of one thread, medians, both sides in turn in one process. The plain form is written here from facts about
+CPU seconds of one thread, medians, all sides in turn in one process. The plain form is written here from facts about
 the official code: modules one after the other, all Q-functions through ``vmap``, losses in loops over steps and
 Q-functions, no shared products. The last part plans for 16 envs at once.
+
+``--official FOLDER`` compares with the official code instead (see :mod:`bench.tdmpc2_official`).
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from bench.fastest_matmul import fastest_matmul
+from bench.tdmpc2_official import OfficialTDMPC2
 from reverie import backend
 from reverie.algos.tdmpc2 import TDMPC2
 from reverie.config.compose import compose
@@ -234,24 +239,35 @@ def gemm_rate(units: int) -> float:
     return 20 * 2 * SAMPLES * units * units / milliseconds / 1e6
 
 
+def make_peer(size: str, official: Path | None) -> PlainTDMPC2 | OfficialTDMPC2:
+    if official is not None:
+        return OfficialTDMPC2(official, int(size.removeprefix("size").removesuffix("m")), OBS, ACTIONS)
+    return PlainTDMPC2(*SIZES[size])
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench tdmpc2", description=__doc__)
+    parser.add_argument("--official", type=Path, help="a checkout of nicklashansen/tdmpc2")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    given = parser.parse_args()
     backend.configure_process(BackendConfig(threads=1))
     torch.manual_seed(0)
     rows = make_rows(BATCH, HORIZON + 1)
     obs, actions = (torch.from_numpy(rows[key]).transpose(0, 1).contiguous() for key in ("obs", "action"))
     rewards = torch.from_numpy(rows["reward"]).T[1:].unsqueeze(-1)
-    print("| | ours, ms | plain, ms | ratio |\n| --- | --- | --- | --- |")
+    name = "plain" if given.official is None else "official"
+    print(f"| matmuls by {fastest_matmul()} | ours, ms | {name}, ms | ratio |\n| --- | --- | --- | --- |")
     for size, sizes in SIZES.items():
-        ours, plain, rng = make_ours(size), PlainTDMPC2(*sizes), make_generator("update")
+        ours, peer, rng = make_ours(size), make_peer(size, given.official), make_generator("update")
         update = measure(
             lambda ours=ours, rng=rng: ours.update(rows, Clock(), rng),
-            lambda plain=plain: plain.update(obs, actions[:-1], rewards),
-        )
-        plan = measure(plan_step(ours, 1), lambda plain=plain: plain.plan(obs[0, :1]))
+            lambda peer=peer: peer.update(obs, actions[:-1], rewards), repeats=given.repeats,
+        )  # fmt: skip
+        plan = measure(plan_step(ours, 1), lambda peer=peer: peer.plan(obs[0, :1]), repeats=given.repeats)
         for name, (own, other) in (("update", update), ("plan", plan)):
             print(f"| {name}, {size} | {own:.1f} | {other:.1f} | {other / own:.2f} |", flush=True)
-        rate = PLAN_FLOPS[size] / plan[0] / 1e6
-        print(f"| plan, {size}, GFLOP/s | {rate:.0f} | of {gemm_rate(sizes[1]):.0f} | |", flush=True)
+        rate, possible = PLAN_FLOPS[size] / plan[0] / 1e6, gemm_rate(sizes[1])
+        print(f"| plan, {size}, GFLOP/s | {rate:.0f} | of {possible:.0f} | {rate / possible:.2f} |", flush=True)
     agent = make_ours("size1m")
-    one, many = measure(plan_step(agent, 1), plan_step(agent, 16), repeats=5)
+    one, many = measure(plan_step(agent, 1), plan_step(agent, 16), repeats=given.repeats)
     print(f"| plan, size1m, 16 envs | {many:.0f} | 16 times one: {16 * one:.0f} | {many / one:.1f} times one |")

@@ -14,6 +14,7 @@ from reverie.nets.distributions import (
     Gaussian,
     Joint,
     MultiCategorical,
+    NoisyTanh,
     SquashedGaussian,
 )
 
@@ -21,7 +22,7 @@ InspectRow = Callable[[Row, Carry], tuple[Row, Array | None, Carry]]
 """From rows (N, ...) and the carry to the action distribution, values (N,) or None, and the next carry."""
 
 
-def describe_policy(policy: Distribution | SquashedGaussian) -> Row:
+def describe_policy(policy: Distribution | SquashedGaussian | NoisyTanh) -> Row:
     """``mode`` (N, *shape); ``probs`` (N, sum of classes) of choices; ``std`` (N, A) of numbers, before any tanh."""
     found = {name: torch.cat(parts, -1).cpu().numpy() for name, parts in _parts_of(policy).items() if parts}
     return {"mode": policy.mode().cpu().numpy(), **found}
@@ -37,11 +38,11 @@ def inspect_rows(inspect_row: InspectRow, rows: Batch, carry: Carry) -> Inspecti
     return Inspection(columns, columns.pop("value", None))
 
 
-def _parts_of(policy: Distribution | SquashedGaussian) -> Mapping[str, list[torch.Tensor]]:
+def _parts_of(policy: Distribution | SquashedGaussian | NoisyTanh) -> Mapping[str, list[torch.Tensor]]:
     if isinstance(policy, Categorical):
         return {"probs": [policy.log_probs.exp()], "std": []}
     if isinstance(policy, MultiCategorical | Joint):
         parts = [_parts_of(part) for part in policy.parts]
         return {name: [tensor for part in parts for tensor in part[name]] for name in ("probs", "std")}
-    assert isinstance(policy, Gaussian | SquashedGaussian)
+    assert isinstance(policy, Gaussian | SquashedGaussian | NoisyTanh)
     return {"probs": [], "std": [policy.log_std.exp().expand_as(policy.mean).flatten(1)]}

@@ -10,6 +10,7 @@ draws episodes first, and only whole sequences. Images are shifted in updates on
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reverie.agents.policy_prior import scaled_entropy
-from reverie.algos.tdmpc2_agent import TDMPC2Agent
-from reverie.algos.tdmpc2_batch import UnrollBatch, UpdateNoise, make_batch, sample_noise, shift_images
+from reverie.agents.policy_prior import PolicyPrior, scaled_entropy
 from reverie.algos.tdmpc2_config import TDMPC2Config
-from reverie.algos.tdmpc2_inspect import TDMPC2Inspection
+from reverie.algos.tdmpc_agent import Networks, TDMPCAgent
+from reverie.algos.tdmpc_batch import UnrollBatch, UpdateNoise, make_batch, sample_noise, shift_images
+from reverie.algos.tdmpc_inspect import TDMPCInspection
 from reverie.backend import DEFAULT, Backend, load_module_state, module_state
 from reverie.core import registry
 from reverie.core.contracts import Traits
@@ -30,10 +31,12 @@ from reverie.core.specs import Specs
 from reverie.core.types import Batch, Clock, State, Update
 from reverie.functional.horizon import horizon_mean
 from reverie.functional.losses import weighted_mean
+from reverie.models.latent_mlp import LatentMLP
 from reverie.nets.joint_step import minimise_jointly
 from reverie.nets.layers import frozen
 from reverie.nets.module_norms import ModuleNorms
 from reverie.nets.optim import FlatOptimizer, Loss, flatten
+from reverie.nets.q_ensemble import QEnsemble
 from reverie.nets.two_hot import SymlogTwoHot
 
 
@@ -46,7 +49,7 @@ class Objective(NamedTuple):
     trains_critics: bool = True
 
 
-class TDMPC2(TDMPC2Agent, TDMPC2Inspection):
+class TDMPC2(TDMPCAgent, TDMPCInspection):
     """For all observations and bounded continuous actions."""
 
     Config = TDMPC2Config
@@ -54,6 +57,10 @@ class TDMPC2(TDMPC2Agent, TDMPC2Inspection):
         hooks=("update", "update_world_model", "update_controller"), actions=("continuous",), unbounded_actions=False,
         observes=True,
     )  # fmt: skip
+
+    model: LatentMLP
+    critics: QEnsemble
+    policy: PolicyPrior
 
     def __init__(
         self, config: TDMPC2Config, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT
@@ -75,6 +82,19 @@ class TDMPC2(TDMPC2Agent, TDMPC2Inspection):
         self.policy_optimizer = policy_optimizer(config.policy_optimizer, self.policy.parameters())
         heads = {"dynamics": self.model.dynamics, "reward": self.model.reward_head}
         self.module_norms = ModuleNorms({"encoder": self.model.encoder, **heads})
+
+    def make_networks(self) -> Networks:
+        config = self.config
+        model = registry.load("model", config.model.kind)(config.model, self.specs, config.episodic)
+        sizes = model.config
+        critics = QEnsemble(config.num_critics, model.inputs, sizes.units, sizes.bins, config.dropout)
+        return Networks(model, critics, PolicyPrior(sizes.latent, sizes.units, self.specs.action.shape))
+
+    def q_values(self, latent: Tensor, action: Tensor, members: Sequence[int] | None = None) -> Tensor:
+        return SymlogTwoHot(self.critics(torch.cat([latent, action], -1), members), self.model.bins).mean()
+
+    def final_values(self, latent: Tensor, action: Tensor, members: Sequence[int]) -> Tensor:
+        return self.q_values(latent, action, members).mean(0)
 
     @property
     def reads(self) -> dict[str, Read]:

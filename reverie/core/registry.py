@@ -39,6 +39,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "qlearning": "reverie.algos.qlearning.QLearning",
         "reinforce": "reverie.algos.reinforce.Reinforce",
         "sac": "reverie.algos.sac.SAC",
+        "tdmpc": "reverie.algos.tdmpc.TDMPC",
         "tdmpc2": "reverie.algos.tdmpc2.TDMPC2",
     },
     "buffer": {
@@ -64,6 +65,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "model": {
         "latent_mlp": "reverie.models.latent_mlp.LatentMLP",
         "rssm": "reverie.models.world_model.RSSMWorldModel",
+        "told": "reverie.models.told.TOLD",
     },
     "network": {
         "auto": "reverie.nets.encoders.AutoNetwork",

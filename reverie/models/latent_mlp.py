@@ -13,18 +13,16 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from reverie.core.config import ComponentConfig
-from reverie.core.errors import ConfigError
 from reverie.core.specs import ObservationSpec, Specs
 from reverie.functional.simnorm import simnorm
+from reverie.models.image_layers import convolutions_of, convolved_width
 from reverie.nets.encoders import VectorInput
-from reverie.nets.layers import channels_last
 from reverie.nets.mish_blocks import MishDense, MishMLP, SimNormDense
 from reverie.nets.two_hot import SymlogTwoHot
 
 LARGEST_SYMLOG = 10.0
 _KERNELS = ((7, 2), (5, 2), (3, 2), (3, 1))
 """Kernel sizes and strides of the image encoder."""
-_SMALLEST_IMAGE = 39  # with fewer pixels nothing is left after the convolutions
 
 
 class LatentMLPConfig(ComponentConfig):
@@ -64,6 +62,8 @@ class LatentMLP(nn.Module):
         self.config = config
         self.inputs = config.latent + specs.action.width
         """Width of a latent with an action."""
+        self.unknown = 1 / config.group
+        """The value of every number of a latent about which nothing is known."""
         self.encoder = LatentEncoder(config, specs.observations)
         self.dynamics = MishMLP(self.inputs, config.units, config.latent, group=config.group)
         self.reward_head = MishMLP(self.inputs, config.units, config.bins, start="zero")
@@ -110,9 +110,11 @@ class LatentEncoder(nn.Module):
         images = {key: spec for key, spec in observations.items() if spec.kind == "image"}
         rest = {key: spec for key, spec in observations.items() if spec.kind != "image"}
         self.image_keys = list(images)
-        self.convolutions = nn.ModuleList([_convolutions(spec, config.channels) for spec in images.values()])
+        self.convolutions = nn.ModuleList([
+            convolutions_of(spec, config.channels, _KERNELS, ends_linear=True) for spec in images.values()
+        ])  # fmt: skip
         self.rest = VectorInput(rest) if rest else None
-        width = sum(_image_width(spec, config.channels) for spec in images.values())
+        width = sum(convolved_width(spec, config.channels, _KERNELS) for spec in images.values())
         self.layers = nn.Sequential()
         if self.rest is not None:
             inputs = self.rest.width
@@ -143,24 +145,3 @@ class LatentEncoder(nn.Module):
 def _scaled(image: Tensor) -> Tensor:
     """uint8 (N, H, W, C) to (N, C, H, W) between -0.5 and 0.5; channels-last in memory."""
     return image.permute(0, 3, 1, 2).to(torch.float32, copy=True).div_(255).sub_(0.5)
-
-
-def _convolutions(spec: ObservationSpec, channels: int) -> nn.Module:
-    if min(spec.shape[:2]) < _SMALLEST_IMAGE:
-        raise ConfigError(
-            f"The image is {spec.shape[0]}x{spec.shape[1]}; TD-MPC2's encoder needs {_SMALLEST_IMAGE} or more.",
-            "Enlarge it with the wrapper {kind: resize, width: 64, height: 64}.",
-        )
-    layers: list[nn.Module] = []
-    inputs = spec.shape[2]
-    for kernel, stride in _KERNELS:
-        layers += [nn.Conv2d(inputs, channels, kernel, stride), nn.ReLU(inplace=True)]
-        inputs = channels
-    return channels_last(nn.Sequential(*layers[:-1]))
-
-
-def _image_width(spec: ObservationSpec, channels: int) -> int:
-    height, width = spec.shape[:2]
-    for kernel, stride in _KERNELS:
-        height, width = ((side - kernel) // stride + 1 for side in (height, width))
-    return height * width * channels

@@ -155,6 +155,33 @@ class TanhGaussian(SquashedGaussian):
         return (self.log_std + 0.5 * (1 + LOG_TWO_PI) + slope).sum(-1)
 
 
+class NoisyTanh:
+    """Values in (-1, 1) with normal noise, which is clipped to ``clip``; ``mean`` (B, A) is that of the values.
+
+    Samples are clamped to the bounds, and their gradient ignores that (TD-MPC, Hansen et al. 2022).
+    """
+
+    def __init__(self, mean: Tensor, std: float, clip: float, shape: Sequence[int]) -> None:
+        self.mean, self.std, self.clip, self.shape = mean, std, clip, tuple(shape)
+
+    @property
+    def log_std(self) -> Tensor:
+        return torch.full_like(self.mean, math.log(self.std))
+
+    def sample(self, noise: Tensor) -> Tensor:
+        sample: Tensor = self.rsample(noise).unflatten(-1, self.shape)
+        return sample
+
+    def rsample(self, noise: Tensor) -> Tensor:
+        """The flattened sample (B, A), with the gradient of the mean."""
+        noisy = self.mean + (self.std * noise).clamp(-self.clip, self.clip)
+        return self.mean + (noisy.clamp(-_EDGE, _EDGE) - self.mean).detach()
+
+    def mode(self) -> Tensor:
+        mode: Tensor = self.mean.unflatten(-1, self.shape)
+        return mode
+
+
 class Joint:
     """Independent parts of an action (B, W), concatenated; discrete parts are whole numbers among the others.
 

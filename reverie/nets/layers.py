@@ -34,6 +34,17 @@ class Linear(BackendModule, nn.Linear):
         return self.matmul.linear(x, self.weight, self.bias)
 
 
+def linear_shared(layer: nn.Linear, shared: Tensor, own: Tensor) -> Tensor:
+    """A layer's output for inputs whose first columns ``shared`` (N, S) are equal within groups of C rows.
+
+    The other columns are ``own`` (N * C, W). The product with the shared columns is computed once per group.
+    """
+    weight, width = layer.weight, shared.shape[1]
+    base = torch.addmm(layer.bias, shared, weight[:, :width].t())  # (N, units)
+    product: Tensor = (own @ weight[:, width:].t()).unflatten(0, (len(shared), -1)).add_(base.unsqueeze(1))
+    return product.flatten(0, 1)
+
+
 def make_activation(name: str) -> nn.Module:
     return _ACTIVATIONS[name]()
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from reverie.functional.mish import layer_norm, normed_mish
 from reverie.functional.simnorm import simnorm
-from reverie.nets.layers import Linear
+from reverie.nets.layers import Linear, linear_shared
 
 WEIGHT_STD = 0.02
 
@@ -85,11 +85,5 @@ class MishMLP(nn.Module):
         return self.output(self.second(self.first(x)))
 
     def forward_shared(self, shared: Tensor, own: Tensor) -> Tensor:
-        """Like ``forward`` for inputs whose first columns ``shared`` (N, S) are equal within groups of C rows.
-
-        The other columns are ``own`` (N * C, W). The product with the shared columns is computed once per group.
-        """
-        weight, width = self.first.linear.weight, shared.shape[1]
-        base = torch.addmm(self.first.linear.bias, shared, weight[:, :width].t())  # (N, units)
-        first = (own @ weight[:, width:].t()).unflatten(0, (len(shared), -1)).add_(base.unsqueeze(1))
-        return self.output(self.second(self.first.finish(first.flatten(0, 1))))
+        """Like ``forward`` for inputs whose first columns ``shared`` (N, S) are equal within groups of C rows."""
+        return self.output(self.second(self.first.finish(linear_shared(self.first.linear, shared, own))))

@@ -32,6 +32,8 @@ class PlannerConfig(ComponentConfig):
 
     horizon: int = Field(3, ge=1)
     """Steps that are planned ahead."""
+    growing_horizon: Rate | None = None
+    """Steps that are planned ahead at this point of a run, at most ``horizon``. Empty: always ``horizon``."""
     samples: int = Field(512, ge=1)
     """Candidate action sequences per iteration, those of the policy included."""
     policy_samples: int = Field(24, ge=0)
@@ -104,6 +106,12 @@ class Planner:
 
     # ---------------------------------------------------------------- planning
 
+    def steps(self, clock: Clock) -> int:
+        """How many steps are planned ahead now."""
+        horizon: int = self.config.horizon
+        growing = self.config.growing_horizon
+        return horizon if growing is None else min(horizon, max(1, int(growing.at(clock))))
+
     def sample_noise(self, rng: np.random.Generator, num_envs: int) -> PlanNoise:
         """Noise for one plan, as tensors on the CPU."""
         config = self.config
@@ -116,10 +124,16 @@ class Planner:
     def plan(
         self, score: Score, start: Tensor, noise: PlanNoise, clock: Clock, policy_candidates: Tensor | None = None
     ) -> Plan:
-        """Plan from a mean (H, N, W). ``policy_candidates`` (H, N, policy_samples, W) compete in every iteration."""
+        """Plan from a mean (H, N, W). ``policy_candidates`` (H, N, policy_samples, W) compete in every iteration.
+
+        With a growing horizon, steps that are not planned yet keep the mean they had.
+        """
+        steps, unplanned = self.steps(clock), start[self.steps(clock) :]
+        if policy_candidates is not None:
+            policy_candidates = policy_candidates[:steps]
         bounds = Bounds(self.config.min_std.at(clock), self.config.max_std, self.config.uniform_mix)
-        proposal = self.actions.begin(start, bounds)
-        for iteration, drawn in enumerate(noise.candidates):
+        proposal = self.actions.begin(start[:steps], bounds)
+        for iteration, drawn in enumerate(noise.candidates[:, :steps]):
             candidates = self.actions.sample(proposal, drawn)
             if policy_candidates is not None:
                 candidates = torch.cat([policy_candidates, candidates], 2)
@@ -137,6 +151,7 @@ class Planner:
         policy_gain = None
         if policy_candidates is not None:
             policy_gain = values[:, : policy_candidates.shape[2]].mean(1) - first
+        proposal = proposal._replace(mean=torch.cat([proposal.mean, unplanned]))
         return Plan(action, proposal, elite_values, weights, spread, elite_values.mean(1) - first, policy_gain)
 
     def weigh(self, values: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ def make_agent(kind: str, action: Any, settings: dict[str, Any]) -> tuple[Any, R
     """An agent, and rows (2, 5). The second env starts an episode at its fourth row."""
     found = registry.load("algorithm", kind)
     specs = Specs(INDEX if kind == "qlearning" else VECTOR, action)
-    tiny = {"dreamer": SMALL, "planet": SMALL_PLANET, "tdmpc2": ALONE}
+    tiny = {"dreamer": SMALL, "planet": SMALL_PLANET, "tdmpc2": ALONE, "tdmpc": {"planner": {"kind": "none"}}}
     config = found.Config.model_validate(tiny.get(kind, settings))
     agent = found(config, specs, make_generator("weights"))
     rows = random_rows(specs, 2, 5)

@@ -81,6 +81,12 @@ CASES = {
         "Reverie/Motion-v0:sac", "env.num_envs=1", "phases.prefill.duration_steps=40", "phases.prefill.collect.rows=40",
         "buffers.main.capacity=16", "algorithm.batch_size=4", "algorithm.units=[8]", "algorithm.image_features=8",
     ),
+    "tdmpc": (
+        "Pendulum-v1:tdmpc", "env.max_episode_steps=20", "phases.prefill.duration_steps=30",
+        "phases.prefill.collect.rows=40", "phases.pretrain.duration_updates=1", "phases.pretrain.update.updates=1",
+        "algorithm.batch_size=8", "**.units=8", "phases.learn.update.updates_per_step=0.2",
+        "algorithm.planner={samples: 8, policy_samples: 2, elites: 2, iterations: 2}",
+    ),
     "tdmpc2": (
         "Pendulum-v1:tdmpc2", "debug", "phases.prefill.duration_steps=30", "phases.prefill.collect.rows=40",
         "phases.pretrain.duration_updates=1", "phases.pretrain.update.updates=1", "algorithm.episodic=true",

@@ -55,7 +55,7 @@ def tdmpc2_value(session: Session) -> float:
     """The mean of all Q-functions for the policy's action."""
     algorithm: Any = session.algorithm
     latent = algorithm.model.encode({"obs": torch.ones(1, 1)})
-    return float(algorithm.q_mean(latent, algorithm.policy(latent).mean.tanh()).mean())
+    return float(algorithm.q_values(latent, algorithm.policy(latent).mode()).mean())
 
 
 def table_value(session: Session) -> float:
@@ -85,6 +85,10 @@ CASES: dict[str, tuple[list[str], Callable[[Session], float]]] = {
     "sac": ([*OFF_POLICY, "env.kwargs.is_continuous=true", "algorithm.temperature={kind: fixed, value: 0}",
              "phases.learn.update.updates_per_step=0.25", "phases.learn.duration_steps=8000", "algorithm.units=[32]",
              "algorithm.learning_rate=3e-3", "algorithm.batch_size=64"], sac_value),
+    "tdmpc": (["phases.prefill.duration_steps=200", "env.kwargs.is_continuous=true", "algorithm.planner.kind=none",
+               "phases.pretrain.duration_updates=100", "phases.learn.collect.episodes=4", "algorithm.batch_size=64",
+               "phases.learn.update.updates_per_step=0.5", "phases.learn.duration_steps=1500", "**.units=32",
+               "algorithm.target_rate=0.2", "algorithm.target_every=1"], tdmpc2_value),
     "tdmpc2": ([*OFF_POLICY, "debug", "env.kwargs.is_continuous=true", "algorithm.planner.kind=none", "**.bins=101",
                 "phases.pretrain.duration_updates=100", "phases.learn.update.updates_per_step=0.5", "**.units=64",
                 "phases.learn.duration_steps=1000", "algorithm.learning_rate=5e-3", "algorithm.target_rate=1",

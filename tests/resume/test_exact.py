@@ -42,6 +42,14 @@ ALGORITHMS = {
         "phases.learn.evaluate={episodes: 2, every_steps: 100}", "evaluate.final_episodes=2",
         "checkpoint.every_steps=50",
     ),
+    "tdmpc": (
+        "Pendulum-v1:tdmpc", "env.vector=sync", "algorithm.batch_size=4", "**.units=8",
+        "algorithm.planner={samples: 8, elites: 2, iterations: 2, policy_samples: 2}",
+        "algorithm.planner.growing_horizon={start: 1, end: 5, from: 0, to: 120}", "phases.prefill.duration_steps=40",
+        "phases.prefill.collect.rows=40", "phases.pretrain.duration_updates=4", "phases.pretrain.update.updates=2",
+        "phases.learn.update.updates_per_step=0.2", "phases.learn.evaluate={episodes: 1, every_steps: 100}",
+        "evaluate.final_episodes=1", "env.max_episode_steps=40",
+    ),
     "tdmpc2": (
         "Pendulum-v1:tdmpc2", "size1m", *REPLAY, "algorithm.batch_size=4", "**.units=8",
         "algorithm.planner={samples: 8, elites: 2, iterations: 2, policy_samples: 2}", "env.max_episode_steps=40",

@@ -29,7 +29,7 @@ FITTING = (
     ("CartPole-v1:dqn",), ("CartPole-v1:dreamer", "size400m"), ("CartPole-v1:ppo", "algorithm.network.kind=gru"),
     ("CartPole-v1:ppo", "algorithm.network.kind=transformer"), ("CartPole-v1:reinforce",), ("Pendulum-v1:sac",),
     ("Reverie/Motion-v0:dreamer",), ("Reverie/Motion-v0:dreamer", "**.strided=true"), ("Reverie/Motion-v0:ppo",),
-    ("Taxi-v4:qlearning",), ("Pendulum-v1:planet",), ("Pendulum-v1:tdmpc2", "size1m"),
+    ("Taxi-v4:qlearning",), ("Pendulum-v1:planet",), ("Pendulum-v1:tdmpc",), ("Pendulum-v1:tdmpc2", "size1m"),
 )  # fmt: skip
 
 

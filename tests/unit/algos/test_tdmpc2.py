@@ -255,7 +255,7 @@ def test_scores_are_predicted_returns_in_blocks_of_any_size(monkeypatch: pytest.
     with torch.inference_mode():
         drawn = agent.score_noise(make_generator("noise"), 3)
         found = agent.score(latent, candidates, drawn, 1)
-        monkeypatch.setattr("reverie.algos.tdmpc2_agent.BLOCK_ROWS", 20)
+        monkeypatch.setattr("reverie.algos.tdmpc_agent.BLOCK_ROWS", 20)
         torch.testing.assert_close(agent.score(latent, candidates, drawn, 1), found)
         for env, candidate in ((0, 0), (2, 13)):
             z, total = latent[env : env + 1], torch.zeros(1)

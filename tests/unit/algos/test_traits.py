@@ -32,7 +32,7 @@ ACTIONS = {
 }  # fmt: skip
 ADVICE = {
     ("dqn", "box"): "dqn needs discrete actions; this env has continuous ones. "
-    "Try dreamer or planet or ppo or reinforce or sac or tdmpc2.",
+    "Try dreamer or planet or ppo or reinforce or sac or tdmpc or tdmpc2.",
     ("sac", "unbounded"): (
         "sac needs bounded actions; this env's bounds are infinite. "
         "Wrap the env with gymnasium.wrappers.RescaleAction, or try ppo or reinforce."

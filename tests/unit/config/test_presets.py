@@ -50,7 +50,7 @@ def test_every_preset_of_a_suite_is_tried_on_an_env_without_its_own_file() -> No
     assert not set(EXAMPLES.values()) & {*WITH_FILE, ""}
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", "sac", "reinforce", "dreamer", "ppo", "qlearning", "tdmpc2"])
+@pytest.mark.parametrize("algorithm", ["dqn", "sac", "reinforce", "dreamer", "ppo", "qlearning", "tdmpc", "tdmpc2"])
 @pytest.mark.parametrize("env", SHIPPED)
 def test_every_algorithm_has_valid_defaults_on_every_env(env: str, algorithm: str) -> None:
     composed = compose(f"{env}:{algorithm}", [])

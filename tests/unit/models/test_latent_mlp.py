@@ -137,5 +137,5 @@ def test_other_widths_get_a_linear_layer(observations: Any) -> None:
 
 
 def test_small_images_are_refused() -> None:
-    with pytest.raises(ConfigError, match="TD-MPC2's encoder needs 39 or more"):
+    with pytest.raises(ConfigError, match="the encoder of TD-MPC needs 39 or more"):
         make(MIXED)

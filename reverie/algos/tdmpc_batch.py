@@ -1,4 +1,4 @@
-"""TD-MPC2's batches: sequences from the buffer as tensors, time first, with all that an update draws."""
+"""Batches of TD-MPC and TD-MPC2: sequences from the buffer as tensors, time first, with all that an update draws."""
 
 from __future__ import annotations
 

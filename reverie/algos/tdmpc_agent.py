@@ -1,25 +1,28 @@
-"""The part of TD-MPC2 that acts: networks, and plans made with them."""
+"""The part of TD-MPC and TD-MPC2 that acts: networks, and plans made with them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from reverie.agents.noisy_policy import NoisyPolicy
 from reverie.agents.policy_prior import PolicyPrior
 from reverie.algos.tdmpc2_config import TDMPC2Config
+from reverie.algos.tdmpc_config import TDMPCConfig
 from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
 from reverie.core.specs import Specs
 from reverie.core.types import ACT_METRICS, Array, Carry, Clock, Mode, Row, State, observation_keys, random_array
 from reverie.functional.horizon import discount_of
 from reverie.models.latent_mlp import LatentMLP
+from reverie.models.told import TOLD
 from reverie.nets.backend_module import place
 from reverie.nets.q_ensemble import QEnsemble
-from reverie.nets.two_hot import SymlogTwoHot
+from reverie.nets.twin_values import TwinValues
 from reverie.planners.acting import PLAN, plan_row
 from reverie.planners.model_returns import Outcome, predicted_return
 from reverie.planners.planner import Planner
@@ -35,33 +38,54 @@ class ScoreNoise(NamedTuple):
     pairs: Sequence[tuple[int, ...]]  # (I)
 
 
-class TDMPC2Agent:
+class Networks(NamedTuple):
+    """The networks of an agent."""
+
+    model: Any
+    critics: Any
+    policy: Any
+
+
+class TDMPCAgent:
     """World model, Q-functions and policy, and how they act."""
 
+    model: LatentMLP | TOLD
+    critics: QEnsemble | TwinValues
+    policy: PolicyPrior | NoisyPolicy
+
     def __init__(
-        self, config: TDMPC2Config, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT
+        self, config: TDMPC2Config | TDMPCConfig, specs: Specs, rng: np.random.Generator, backend: Backend = DEFAULT
     ) -> None:
-        self.config = config
+        self.config: Any = config
         self.specs = specs
         self.backend = backend
         with seeded(rng):
-            model = registry.load("model", config.model.kind)(config.model, specs, config.episodic)
-            self.model: LatentMLP = place(model, backend)
-            sizes = self.model.config
-            critics = QEnsemble(config.num_critics, model.inputs, sizes.units, sizes.bins, config.dropout)
-            self.critics = place(critics, backend)
-            self.policy = place(PolicyPrior(sizes.latent, sizes.units, specs.action.shape), backend)
+            self.model, self.critics, self.policy = (place(part, backend) for part in self.make_networks())
         planner = registry.load("planner", config.planner.kind)(config.planner, specs.action)
         self.planner: Planner | None = planner if isinstance(planner, Planner) else None
+
+    def make_networks(self) -> Networks:
+        """World model, Q-functions and policy, before they are moved to a device."""
+        raise NotImplementedError
+
+    def q_values(self, latent: Tensor, action: Tensor, members: Sequence[int] | None = None) -> Tensor:
+        """Values (Q, N) of actions (N, W)."""
+        raise NotImplementedError
+
+    def final_values(self, latent: Tensor, action: Tensor, members: Sequence[int]) -> Tensor:
+        """What is expected (N) after the horizon of a plan, from the Q-functions ``members``."""
+        raise NotImplementedError
 
     @property
     def gamma(self) -> float:
         """The discount."""
         config = self.config
         if config.gamma != "auto":
-            return config.gamma
+            return float(config.gamma)
         steps = self.specs.max_episode_steps
-        return config.gamma_high if steps is None else discount_of(steps, config.gamma_low, config.gamma_high)
+        if steps is None:
+            return float(config.gamma_high)
+        return discount_of(steps, config.gamma_low, config.gamma_high)
 
     # ---------------------------------------------------------------- acting
 
@@ -143,12 +167,7 @@ class TDMPC2Agent:
             rewards.append(reward)
             continues.append(self.gamma * (self.model.continuation(latent) >= 0.5))
         final = self.policy(latent).rsample(noise)
-        values = self.q_mean(latent, final, pair).mean(0)
-        return Outcome(torch.stack(rewards), torch.stack(continues), values)
-
-    def q_mean(self, latent: Tensor, action: Tensor, members: Sequence[int] | None = None) -> Tensor:
-        """Values (Q, N) of actions (N, W)."""
-        return SymlogTwoHot(self.critics(torch.cat([latent, action], -1), members), self.model.bins).mean()
+        return Outcome(torch.stack(rewards), torch.stack(continues), self.final_values(latent, final, pair))
 
     # ---------------------------------------------------------------- state
 

@@ -1,35 +1,34 @@
-"""Looking into TD-MPC2 from outside: latents, predictions ahead, the policy. Nothing here changes the agent."""
+"""Looking into TD-MPC and TD-MPC2 from outside: latents, predictions ahead, the policy. Changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from reverie.agents.inspection import describe_policy
-from reverie.agents.policy_prior import PolicyPrior
 from reverie.backend import Backend
 from reverie.core.types import Array, Batch, Clock, Inspection, Observed, Row, observation_keys
-from reverie.models.latent_mlp import LatentMLP
 
 
-class TDMPC2Inspection:
+class TDMPCInspection:
     """Methods that show the world model: a :class:`reverie.core.contracts.WorldModel` without a decoder.
 
     Rewards are predicted for a latent and an action. So the prediction that arrives with a latent is kept beside it.
     """
 
-    model: LatentMLP
-    policy: PolicyPrior
+    model: Any
+    policy: Any
     backend: Backend
-    q_mean: Callable[..., Tensor]
+    q_values: Callable[..., Tensor]
 
     def initial(self, num_envs: int) -> Row:
-        width = self.model.config.latent
-        group = self.model.config.group
-        return {"latent": np.full((num_envs, width), 1 / group, np.float32), "reward": np.zeros(num_envs, np.float32)}
+        shape = (num_envs, self.model.config.latent)
+        latent = np.full(shape, self.model.unknown, np.float32)
+        return {"latent": latent, "reward": np.zeros(num_envs, np.float32)}
 
     @torch.no_grad()
     def observe(self, rows: Batch, rng: np.random.Generator) -> Observed:
@@ -63,7 +62,7 @@ class TDMPC2Inspection:
         """``value`` is the mean of all Q-functions for the policy's most likely action."""
         latent = self.backend.to_tensor(latents["latent"])
         flat = latent.flatten(0, -2)
-        value = self.q_mean(flat, self.policy(flat).mean.tanh()).mean(0).view(latent.shape[:-1])
+        value = self.q_values(flat, self.policy(flat).mode().flatten(1)).mean(0).view(latent.shape[:-1])
         continuation = self.model.continuation(latent)
         return {
             "reward": np.asarray(latents["reward"]), "continuation": continuation.cpu().numpy(),
@@ -89,7 +88,7 @@ class TDMPC2Inspection:
         moments: dict[str, list[Tensor]] = {"action": [], "latent": [], "reward": []}
         for _ in range(steps):
             policy = self.policy(latent)
-            latent, reward = self.model.step(latent, policy.mean.tanh())
+            latent, reward = self.model.step(latent, policy.mode().flatten(1))
             for key, value in zip(moments, (policy.mode(), latent, reward), strict=True):
                 moments[key].append(value)
         found = {key: torch.stack(values, 1).cpu().numpy() for key, values in moments.items()}
