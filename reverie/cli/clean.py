@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from reverie.lab.clean import Plan
 
 MOST_ROWS = 30
-LARGEST_AGE_DAYS = 2
 
 
 def clean(
@@ -107,6 +105,7 @@ def _confirmed(now: bool, plan: Plan, as_json: bool) -> bool:
 
 
 def _empty(runs_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
+    from reverie.lab.columns import show_age
     from reverie.machine.memory import size_text
     from reverie.store.trash import delete, freed_bytes, read_trash
 
@@ -118,7 +117,7 @@ def _empty(runs_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
     if not as_json:
         for entry in entries[:MOST_ROWS]:
             parts = ", ".join(part.name for part in entry.parts)
-            typer.echo(f"{entry.run.name}: {parts}, {_age(entry.time)} in the trash")
+            typer.echo(f"{entry.run.name}: {parts}, {show_age(entry.time)} in the trash")
         typer.echo(f"The trash of '{runs_dir}' holds parts of {count(len(entries), 'run')}: {size_text(size)}.")
     is_wanted = bool(entries) and not dry_run and (yes or typer.confirm("Delete them for good?"))
     if is_wanted:
@@ -131,10 +130,11 @@ def _empty(runs_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
 
 def _show(plan: Plan, runs_dir: Path) -> None:
     from reverie.cli.text_table import table_lines, terminal_width
+    from reverie.lab.columns import show, show_age
     from reverie.machine.memory import size_text
 
     rows = [
-        (candidate.run.name, candidate.run.status, _score(candidate.run.best_score), _age(candidate.run.changed),
+        (candidate.run.name, candidate.run.status, show(candidate.run, "best"), show_age(candidate.run.changed),
          size_text(candidate.bytes), ", ".join(part.name for part in candidate.parts))
         for candidate in sorted(plan.candidates, key=lambda candidate: -candidate.bytes)
     ]  # fmt: skip
@@ -180,13 +180,3 @@ def _as_json(plan: Plan, done: list[str], problems: list[str]) -> dict[str, obje
         for candidate in plan.candidates
     ]
     return {"runs": chosen, "bytes": plan.bytes, "kept": dict(plan.kept), "cleaned": done, "problems": problems}
-
-
-def _score(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f}"
-
-
-def _age(since: float) -> str:
-    """Days, or hours if they are few."""
-    hours = max(0.0, time.time() - since) / 3600
-    return f"{hours:.0f}h" if hours < 24 * LARGEST_AGE_DAYS else f"{hours / 24:.0f}d"

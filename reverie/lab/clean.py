@@ -56,11 +56,8 @@ class Plan:
 
     candidates: list[Candidate] = field(default_factory=list)
     kept: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def bytes(self) -> int:
-        """Runs may share files, which are freed only if all of them go."""
-        return freed_bytes(part for candidate in self.candidates for part in candidate.parts)
+    bytes: int = 0
+    """What all of it frees. Runs may share files, which are freed only if all of them go."""
 
 
 @dataclass
@@ -84,12 +81,13 @@ def plan_cleaning(runs: Sequence[RunSummary], rules: Rules, now: float | None = 
             plan.candidates.append(Candidate(run, tuple(parts), freed_bytes(parts)))
         else:
             plan.kept["with nothing to remove"] += 1
+    plan.bytes = freed_bytes(part for candidate in plan.candidates for part in candidate.parts)
     return plan
 
 
 def clean(plan: Plan, for_good: bool) -> Cleaned:
     """Move what is planned into the trash, or delete it ``for_good``."""
-    done, before = Cleaned(), plan.bytes
+    done = Cleaned()
     for candidate in plan.candidates:
         try:
             entry = move_to_trash(candidate.run.path, candidate.parts)
@@ -99,20 +97,20 @@ def clean(plan: Plan, for_good: bool) -> Cleaned:
         done.runs.append(candidate.run.name)
         if for_good:
             delete([entry])
-    done.bytes = before if not done.problems else sum(c.bytes for c in plan.candidates if c.run.name in done.runs)
+    done.bytes = plan.bytes if not done.problems else sum(c.bytes for c in plan.candidates if c.run.name in done.runs)
     return done
 
 
 def restore_runs(names: Iterable[str], runs_dir: Path) -> list[str]:
     """Restore the named runs, or all without a name, from the trash. RunError if none is there."""
     entries, wanted = read_trash(runs_dir), list(names)
+    if not entries:
+        raise RunError(f"The trash of '{runs_dir}' is empty.")
     known = {entry.run.name for entry in entries}
     for name in wanted:
         if not any(_is_named(entry, name) for entry in entries):
             raise RunError(f"The trash of '{runs_dir}' holds nothing of '{name}'.", nearest(name, known))
     chosen = [entry for entry in entries if not wanted or any(_is_named(entry, name) for name in wanted)]
-    if not chosen:
-        raise RunError(f"The trash of '{runs_dir}' is empty.")
     for entry in chosen:
         restore(entry)
     return list(dict.fromkeys(entry.run.name for entry in chosen))

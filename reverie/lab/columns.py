@@ -10,6 +10,7 @@ from typing import Any
 from reverie.core.errors import ConfigError, nearest, one_screen
 from reverie.lab.filters import KEYS, OTHER_NAMES
 from reverie.lab.find import setting_values
+from reverie.machine.memory import size_text
 from reverie.store.run_summary import RunSummary
 
 MISSING = "-"
@@ -79,14 +80,6 @@ def show_age(created: float) -> str:
     return f"{int(seconds / size)}{unit}"
 
 
-def show_size(size: float) -> str:
-    for unit, digits in (("B", 0), ("kB", 0), ("MB", 1)):
-        if size < 1000:
-            return f"{size:.{digits}f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
-
-
 def show_date(moment: float) -> str:
     try:
         return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M")
@@ -106,6 +99,6 @@ def _is_number(value: Any) -> bool:
 
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "steps": "{:,}".format, "updates": "{:,}".format, "best": show_score, "final": show_score, "age": show_age,
-    "created": show_date, "changed": show_date, "size": show_size, "commit": lambda commit: commit[:10],
+    "created": show_date, "changed": show_date, "size": size_text, "commit": lambda commit: commit[:10],
     "problem": lambda problems: f"{len(problems)}: {problems[0]}",
 }  # fmt: skip

@@ -8,9 +8,10 @@ from typing import Any
 
 from reverie.core.errors import one_screen
 from reverie.core.wording import count
-from reverie.lab.columns import show_age, show_date, show_score, show_size
+from reverie.lab.columns import show_age, show_date, show_score
 from reverie.lab.find import all_runs
 from reverie.lab.read_run import folder_size
+from reverie.machine.memory import size_text
 from reverie.report.settings import Difference, read_settings, show_value
 from reverie.store.run_summary import RunSummary
 
@@ -60,7 +61,7 @@ class Details:
             ("done", f"{run.env_steps:,} env steps, {run.updates:,} updates"), ("created", created),
             ("tags", ", ".join(run.tags)), ("note", one_screen(run.note).replace("\n", " ")),
             ("config hash", run.config_hash), ("commit", run.git_commit), ("version", run.version),
-            ("machine", run.machine), ("folder", f"{run.path} ({show_size(run.size_bytes)})"),
+            ("machine", run.machine), ("folder", f"{run.path} ({size_text(run.size_bytes)})"),
         ]  # fmt: skip
         return [f"  {name:<12}{text}" for name, text in pairs if text]
 
@@ -81,7 +82,7 @@ class Details:
         return ["Related runs", *rows, *([f"  and {more} more"] if more > 0 else [])] if rows else []
 
     def _files(self) -> list[str]:
-        return ["Files", *(f"  {show_size(file.size_bytes):>9}  {file.name}" for file in self.files)]
+        return ["Files", *(f"  {size_text(file.size_bytes):>9}  {file.name}" for file in self.files)]
 
     def _problems(self) -> list[str]:
         return ["Problems", *(f"  {problem}" for problem in self.run.problems)] if self.run.problems else []

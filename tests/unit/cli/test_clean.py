@@ -70,7 +70,8 @@ def test_json_shows_the_plan_and_never_asks(runs: Path) -> None:
     assert found["runs"] == [{"run": "bad", "parts": ["checkpoints"], "bytes": 2000}]
     assert found["cleaned"] == []
     assert "add --yes or --dry-run" in run("clean", "bad", "--json", code=2).replace("\n", " ")
-    assert json.loads(run("clean", "bad", "--json", "--yes"))["cleaned"] == ["bad"]
+    done = json.loads(run("clean", "bad", "--json", "--yes"))
+    assert (done["cleaned"], done["bytes"]) == (["bad"], 2000)
     assert json.loads(run("clean", "--empty-trash", "--json", "--dry-run"))["in_trash"] == ["bad"]
 
 
