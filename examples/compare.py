@@ -20,5 +20,5 @@ for env in compared.envs:
     for warning in compared.warnings(env):
         print("Note:", warning)
 
-table = reverie.export(*runs, form="latex")
+table = reverie.export(*runs, format="latex")
 print(table.text)

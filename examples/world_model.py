@@ -5,7 +5,7 @@ Takes some minutes. The preset of CartPole has small networks; docs/dreamer.md h
 
 import reverie
 
-STEPS = 5_000
+STEPS = 4_000
 
 run = reverie.train("CartPole-v1:dreamer", seed=1, steps=STEPS, quiet=False)
 print("best score:", run.status["best_score"])

@@ -40,7 +40,7 @@ def compare(
     from reverie.lab.compare import compare_runs, with_page
     from reverie.lab.find import find_runs as find
     from reverie.log.progress import quiet_progress
-    from reverie.report.write import check_page_name
+    from reverie.report.page_name import check_page_name
 
     target = None if out is None else Path(out)
     check_page_name(target)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def export(
     *names: RunLike,
-    form: str = "csv",
+    format: str = "csv",
     out: str | Path | None = None,
     data: str = "groups",
     statistic: str = "iqm",
@@ -31,9 +31,9 @@ def export(
     from reverie.lab.export.write import Request, export_runs
     from reverie.lab.find import find_runs
 
-    request = Request(form, data, statistic, which)
+    request = Request(format, data, statistic, which)
     runs = find_runs([name_of(name) for name in names] or ["@last"], runs_dir)
     with ExitStack() as stack:
-        if form == "onnx" and len(runs) == 1:  # the only format that builds the run's classes
+        if format == "onnx" and len(runs) == 1:  # the only format that builds the run's classes
             stack.enter_context(trusting(trust, runs[0].path))
         return export_runs(runs, request, None if out is None else Path(out))

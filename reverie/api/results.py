@@ -6,31 +6,36 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reverie.api.run import RunLike, locate, name_of, trusting
+from reverie.core.errors import ConfigError
 
 
 def report(*names: RunLike, runs_dir: str | Path = "runs", out: str | Path | None = None, quiet: bool = True) -> Path:
     """Write a report about one run into its folder, or a comparison of several. Returns the path of the page.
 
-    ``names`` are runs, patterns such as ``CartPole*``, or what :func:`train` returned; the default is the last run.
+    ``names`` are runs, patterns, filters, or what :func:`train` returned; the default is the last run.
     ``out`` is another path for the page.
     """
+    from reverie.lab.find import find_runs
     from reverie.log.progress import quiet_progress
-    from reverie.report.run_selection import choose_runs, default_out
-    from reverie.report.write import check_page_name, report_run, report_runs
+    from reverie.report.page_name import check_page_name, default_page
+    from reverie.report.write import report_run, report_runs
 
     target = None if out is None else Path(out)
     check_page_name(target)
-    paths = choose_runs([name_of(name) for name in names] or ["@last"], Path(runs_dir))
+    runs = find_runs([name_of(name) for name in names] or ["@last"], runs_dir)
+    if not runs:
+        raise ConfigError("No run matches all of these filters.", "See what there is: reverie runs list")
+    paths = [run.path for run in runs]
     with quiet_progress(quiet):
         if len(paths) == 1:
             return report_run(paths[0], target)
-        return report_runs(paths, target or default_out(paths, Path(runs_dir)))
+        return report_runs(paths, target or default_page(paths, Path(runs_dir)))
 
 
 def export_data(
     target: RunLike,
     out: str | Path,
-    form: Literal["chunks", "minari"] = "chunks",
+    format: Literal["chunks", "minari"] = "chunks",
     buffer: str = "main",
     runs_dir: str | Path = "runs",
     trust: bool = False,
@@ -45,8 +50,8 @@ def export_data(
     run = None if is_dataset else locate(target, runs_dir)
     with trusting(trust, run), quiet_progress(quiet):
         if run is None:
-            return export_dataset(read_dataset(Path(name_of(target))), Path(out), form)
-        return export_run(run, Path(out), form, buffer)
+            return export_dataset(read_dataset(Path(name_of(target))), Path(out), format)
+        return export_run(run, Path(out), format, buffer)
 
 
 def record_data(

@@ -167,7 +167,7 @@ def _report(names: list[str], size: int, problems: list[str], now: bool, runs_di
     for problem in problems:
         typer.echo(problem, err=True)
     option = runs_dir_option(runs_dir)
-    if now:
+    if now and names:
         typer.echo(f"Freed {size_text(size)} of {count(len(names), 'run')}.")
     elif names:
         typer.echo(f"Moved {size_text(size)} of {count(len(names), 'run')} to the trash.")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reverie.cli.options import Json, Quiet, RunsDir, RunWords, Trust
-from reverie.cli.text_table import table_lines, terminal_width
+from reverie.cli.text_table import table_lines, terminal_width, wrapped
 
 if TYPE_CHECKING:
     from reverie.lab.compare import Compared
+    from reverie.report.efficiency import Efficiency
 
 MOST_SENTENCES = 10
 
@@ -42,8 +43,7 @@ def compare(
     """
     from reverie import api
     from reverie.lab.compare import compare_runs, with_page
-    from reverie.report.run_selection import default_out
-    from reverie.report.write import check_page_name
+    from reverie.report.page_name import check_page_name, default_page
 
     check_page_name(out)
     words = runs or ["@last"]
@@ -56,8 +56,10 @@ def compare(
         compared = run_until_decided(
             paths, max_seeds, lambda known: compare_runs(known, by, threshold, max_seeds), training.train, training.say
         )
-    compared = with_page(compared, out or default_out(paths, runs_dir))
-    typer.echo(json.dumps(compared.to_json()) if as_json else "\n".join(_lines(compared)))
+    if not as_json:
+        typer.echo("\n".join(_lines(compared)))  # before the page, which a full disk may refuse
+    compared = with_page(compared, out or default_page(paths, runs_dir))
+    typer.echo(json.dumps(compared.to_json()) if as_json else f"{compared.page}")
 
 
 class _Training:
@@ -86,12 +88,18 @@ def _lines(compared: Compared) -> list[str]:
     for env, groups in compared.envs.items():
         numeric = set(range(1, len(SCORE_HEAD)))
         lines += [env, *table_lines(SCORE_HEAD, score_rows(groups), numeric, terminal_width()), ""]
-        found = compared.efficiency(env)
-        if found is not None:
-            lines += [f"{found.title}:", *(f"  {row[0]}: {row[2]} ({row[1]} runs)" for row in found.rows), ""]
+        lines += _efficiency_lines(compared.efficiency(env))
         sentences = [verdict.sentence() for verdict in compared.verdicts(env)]
         more = len(sentences) - MOST_SENTENCES
-        lines += sentences[:MOST_SENTENCES] + ([f"and {more} more pairs, in the page"] if more > 0 else [])
-        lines += [f"Note: {text}" for text in compared.warnings(env)]
+        sentences = sentences[:MOST_SENTENCES] + ([f"and {more} more pairs, in the page"] if more > 0 else [])
+        sentences += [f"Note: {text}" for text in compared.warnings(env)]
+        lines += [line for sentence in sentences for line in wrapped(sentence, terminal_width())]
         lines += [""] if lines[-1] else []
-    return [*lines, f"{compared.page}"]
+    return lines
+
+
+def _efficiency_lines(found: Efficiency | None) -> list[str]:
+    if found is None:
+        return []
+    rows = [f"  {label}: median {median}, reached by {reached} runs" for label, reached, median, _ in found.rows]
+    return [f"{found.title}:", *rows, ""]

@@ -53,7 +53,7 @@ def export(
     if policy != which:
         raise typer.BadParameter(f"--policy is best or final, not '{policy}'.")
     exported = api.export(
-        *(runs or []), form=form, out=out, data=data, statistic=statistic, which=which, runs_dir=runs_dir, trust=trust
+        *(runs or []), format=form, out=out, data=data, statistic=statistic, which=which, runs_dir=runs_dir, trust=trust
     )
     if as_json:
         path = None if exported.path is None else str(exported.path)

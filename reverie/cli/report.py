@@ -8,24 +8,16 @@ from typing import Annotated
 
 import typer
 
-from reverie.cli import names
-from reverie.cli.options import Json, RunsDir
+from reverie.cli.options import Json, RunsDir, RunWords
 
 
 def report(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN...]",
-            help="Runs, or patterns such as 'CartPole*'. Default: @last.",
-            autocompletion=names.complete_run,
-        ),
-    ] = None,
+    runs: RunWords = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="File to write.")] = None,
     runs_dir: RunsDir = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Write a page about one run, or a comparison of several: report.html, and the same as report.md.
+    """Write a page about one run (default: @last), or a comparison of several: report.html, and the same as report.md.
 
     Example: reverie report 'CartPole-v1-ppo*'
     """

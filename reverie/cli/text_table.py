@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Collection, Sequence
 
 GAP = "  "
@@ -26,6 +27,11 @@ def table_lines(
 def terminal_width() -> int | None:
     """The width of the terminal. None if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """Lines of at most ``width`` characters, broken between words. All on one line without a width."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) if width else [text]
 
 
 def shorten(text: str, width: int) -> str:

@@ -16,12 +16,12 @@ from reverie.store.lock import is_in_use
 from reverie.store.run_summary import RunSummary
 from reverie.store.trash import (
     TrashEntry,
-    delete,
     existing_parts,
     freed_bytes,
     is_cleaned,
     move_to_trash,
     read_trash,
+    remove,
     restore,
 )
 
@@ -90,13 +90,11 @@ def clean(plan: Plan, for_good: bool) -> Cleaned:
     done = Cleaned()
     for candidate in plan.candidates:
         try:
-            entry = move_to_trash(candidate.run.path, candidate.parts)
+            (remove if for_good else move_to_trash)(candidate.run.path, candidate.parts)
         except RunError as error:  # it is in use since the plan was made, or not writable
             done.problems.append(str(error))
             continue
         done.runs.append(candidate.run.name)
-        if for_good:
-            delete([entry])
     done.bytes = plan.bytes if not done.problems else sum(c.bytes for c in plan.candidates if c.run.name in done.runs)
     return done
 

@@ -17,7 +17,7 @@ from reverie.lab.filter_values import read_age, read_date, read_number, read_siz
 from reverie.store.run_summary import RunSummary
 
 _FILTER = re.compile(r"([A-Za-z_][\w.]*)\s*(!=|>=|<=|=|>|<)\s*(.*)", re.DOTALL)
-_PATTERN = re.compile(r"[*?\[]")
+PATTERN = re.compile(r"[*?\[]")
 MISSING = "none"
 """``final=none`` matches runs without a final score."""
 
@@ -186,7 +186,7 @@ def _fits(value: str, wanted: str, by_beginning: bool) -> bool:
     value, wanted = value.lower(), wanted.lower()
     if by_beginning:
         return value.startswith(wanted)
-    return fnmatchcase(value, wanted) if _PATTERN.search(wanted) else value == wanted
+    return fnmatchcase(value, wanted) if PATTERN.search(wanted) else value == wanted
 
 
 EXAMPLES: dict[Callable[[str], float], str] = {

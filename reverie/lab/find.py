@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import re
+import glob
+import os
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from reverie.core.errors import ConfigError, RunError, nearest
-from reverie.lab.filters import Filter, parse_filters
+from reverie.lab.filters import PATTERN, Filter, parse_filters
 from reverie.lab.frames import RunList
 from reverie.lab.read_run import is_run, read_run
 from reverie.lab.run_index import indexed_runs
 from reverie.store.run_folder import DEFAULT_RUNS_DIR, find_run
 from reverie.store.run_summary import RunSummary
 
-_PATTERN = re.compile(r"[*?\[]")
-
 
 def find_runs(filters: str | Iterable[str] = (), runs_dir: str | Path = DEFAULT_RUNS_DIR) -> RunList:
     """The runs that all filters accept, oldest first: ``find_runs(["algorithm=ppo", "best>450", "CartPole*"])``.
 
     Words that are no filters name runs: a name, its beginning, a pattern, a path, ``@last`` or ``@best``. Of several
-    names, any may match. RunError if a name matches no run; filters may match none.
+    names, any may match. A pattern with a slash is one of paths. RunError if a name matches no run;
+    filters may match none.
     """
     words = filters.split() if isinstance(filters, str) else list(filters)
     conditions, names = parse_filters(words)
@@ -75,8 +75,10 @@ def _named(runs: Sequence[RunSummary], name: str, runs_dir: Path) -> list[RunSum
     if name.startswith("@"):
         wanted = find_run(name, runs_dir)
         return [run for run in runs if run.name == wanted.name]
-    if _PATTERN.search(name):
+    if PATTERN.search(name):
         found = [run for run in runs if fnmatchcase(run.name, name)]
+        if os.sep in name:  # a pattern of paths
+            found += [read_run(folder) for folder in map(Path, sorted(glob.glob(name))) if is_run(folder)]
     else:
         found = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
     if not found:

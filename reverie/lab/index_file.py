@@ -79,7 +79,7 @@ def _prepare(index: sqlite3.Connection, columns: Sequence[str]) -> None:
     if _version(index) != VERSION:  # another process may have been faster
         keys = ", ".join(f"{name} PRIMARY KEY" if name == "name" else name for name in columns)
         index.execute("DROP TABLE IF EXISTS runs")
-        index.execute(f"CREATE TABLE runs (fingerprint, {keys}) WITHOUT ROWID")
+        index.execute(f"CREATE TABLE runs ({keys}) WITHOUT ROWID")
         index.execute(f"PRAGMA user_version = {VERSION}")
     index.execute("COMMIT")
 

@@ -66,8 +66,8 @@ class Details:
         return [f"  {name:<12}{text}" for name, text in pairs if text]
 
     def _settings(self) -> list[str]:
-        if not self.differences:
-            return ["Settings: as in its preset."]
+        if not self.differences:  # a run without a readable config has no hash
+            return ["Settings: as in its preset."] if self.run.config_hash else []
         rows = [
             f"  {each.key}: {show_value(each.before)} -> {show_value(each.value)}  ({each.source})"
             for each in self.differences

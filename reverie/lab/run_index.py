@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from reverie.core.errors import RunError
 from reverie.lab import index_file
@@ -25,26 +25,17 @@ from reverie.lab.read_run import ENDED, is_run, read_run
 from reverie.store.lock import is_in_use
 from reverie.store.run_summary import RunSummary
 
-COLUMNS = tuple(field.name for field in fields(RunSummary) if field.name != "path")
+COLUMNS = ("fingerprint", *(field.name for field in fields(RunSummary) if field.name != "path"))
 LISTS = ("tags", "problems")
 """Columns that hold a JSON list of texts."""
-STATUS, TAGS, PROBLEMS = map(COLUMNS.index, ("status", *LISTS))
+FINGERPRINT, NAME, STATUS, TAGS, PROBLEMS = map(COLUMNS.index, ("fingerprint", "name", "status", *LISTS))
 LIVE = ("running", "interrupted")
 """Which of the two it is depends on a lock, which leaves no trace in the files."""
-PLAIN = frozenset(COLUMNS) - {"status", *LISTS}
+PLAIN = frozenset(COLUMNS) - {"fingerprint", "status", *LISTS}
 """Columns whose values are those of the summary."""
+Row = tuple[Any, ...]
+"""A run in the index: the values of ``COLUMNS``."""
 Note = Callable[[str], None]
-
-
-class Row(NamedTuple):
-    """A run in the index."""
-
-    fingerprint: str
-    values: tuple[Any, ...]
-
-    @property
-    def has_ended(self) -> bool:
-        return self.values[STATUS] in ENDED
 
 
 def print_note(text: str) -> None:
@@ -69,12 +60,7 @@ def indexed_runs(runs_dir: Path, note: Note = print_note, conditions: Sequence[F
     gone = known.keys() - rows.keys()
     if changed or gone:
         _save(runs_dir, changed, gone, note)
-    columns = [(COLUMNS.index(each.attribute), each) for each in conditions if each.attribute in PLAIN]
-    return [
-        _summary(runs_dir / name, row.values)
-        for name, row in rows.items()
-        if all(condition.accepts_value(row.values[column]) for column, condition in columns)
-    ]
+    return [_summary(runs_dir / name, row) for name, row in _accepted(rows, conditions).items()]
 
 
 def rebuild(runs_dir: Path, note: Note = print_note) -> list[RunSummary]:
@@ -90,11 +76,21 @@ def _read_changed(
     rows: dict[str, Row] = {}
     for name in names:
         row = known.get(name)
-        if row is not None and fingerprints.is_equal(name, row.fingerprint, row.has_ended):
+        if row is not None and fingerprints.is_equal(name, row[FINGERPRINT], row[STATUS] in ENDED):
             rows[name] = row
         elif is_run(runs_dir / name):
             fingerprint = fingerprints.whole(name)  # before reading: a change meanwhile is then noticed next time
-            rows[name] = Row(fingerprint, _values(read_run(runs_dir / name)))
+            rows[name] = _make_row(fingerprint, read_run(runs_dir / name))
+    return rows
+
+
+def _accepted(rows: dict[str, Row], conditions: Iterable[Filter]) -> dict[str, Row]:
+    """The rows that all conditions on plain columns accept. Each value is judged once: most are shared by many runs."""
+    for condition in conditions:
+        if condition.attribute in PLAIN:
+            column = COLUMNS.index(condition.attribute)
+            verdicts = {value: condition.accepts_value(value) for value in {row[column] for row in rows.values()}}
+            rows = {name: row for name, row in rows.items() if verdicts[row[column]]}
     return rows
 
 
@@ -105,8 +101,7 @@ def _load(runs_dir: Path, note: Note) -> dict[str, Row]:
         return {}
     try:
         with closing(index_file.open_index(path, COLUMNS)) as index, index_file.explained():
-            select = f"SELECT fingerprint, {', '.join(COLUMNS)} FROM runs"
-            rows = {row[1]: Row(row[0], row[1:]) for row in index.execute(select)}
+            rows = {row[NAME]: row for row in index.execute(f"SELECT {', '.join(COLUMNS)} FROM runs")}
             _check(rows)
             return rows
     except Damaged:
@@ -121,11 +116,11 @@ def _save(runs_dir: Path, changed: Mapping[str, Row], gone: Iterable[str], note:
     """Write what has changed. Other processes may do the same: each writes only what it has just read."""
     path = index_file.index_path(runs_dir)
     deleted = [(name,) for name in gone if not os.path.lexists(runs_dir / name)]
-    insert = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (1 + len(COLUMNS)))})"
+    insert = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * len(COLUMNS))})"
     try:
         with closing(index_file.open_index(path, COLUMNS)) as index, index_file.explained():
             index.execute("BEGIN IMMEDIATE")
-            index.executemany(insert, [(row.fingerprint, *row.values) for row in changed.values()])
+            index.executemany(insert, list(changed.values()))
             index.executemany("DELETE FROM runs WHERE name = ?", deleted)
             index.execute("COMMIT")
     except Damaged:
@@ -136,7 +131,7 @@ def _save(runs_dir: Path, changed: Mapping[str, Row], gone: Iterable[str], note:
 
 def _check(rows: Mapping[str, Row]) -> None:
     """Raise Damaged for lists that are none. SQLite finds a damaged page, but not a changed letter."""
-    texts = {row.values[column] for row in rows.values() for column in (TAGS, PROBLEMS)}
+    texts = {row[column] for row in rows.values() for column in (TAGS, PROBLEMS)}
     try:
         are_lists = all(isinstance(json.loads(text), list) for text in texts)
     except (ValueError, TypeError) as error:
@@ -145,16 +140,17 @@ def _check(rows: Mapping[str, Row]) -> None:
         raise Damaged("a list is damaged")
 
 
-def _values(run: RunSummary) -> tuple[Any, ...]:
-    """The columns of a run. Text that is not valid Unicode, which SQLite would refuse, is made so."""
-    values = (json.dumps(getattr(run, name)) if name in LISTS else getattr(run, name) for name in COLUMNS)
-    return tuple(value.encode(errors="replace").decode() if isinstance(value, str) else value for value in values)
+def _make_row(fingerprint: str, run: RunSummary) -> Row:
+    """The row of a run. Text that is not valid Unicode, which SQLite would refuse, is made so."""
+    values = (json.dumps(getattr(run, name)) if name in LISTS else getattr(run, name) for name in COLUMNS[1:])
+    texts = (value.encode(errors="replace").decode() if isinstance(value, str) else value for value in values)
+    return (fingerprint, *texts)
 
 
-def _summary(path: Path, values: tuple[Any, ...]) -> RunSummary:
-    found = list(values)
+def _summary(path: Path, row: Row) -> RunSummary:
+    found = list(row)
     for column in (TAGS, PROBLEMS):
         found[column] = () if found[column] == "[]" else tuple(json.loads(found[column]))
     if found[STATUS] in LIVE:
         found[STATUS] = LIVE[not is_in_use(path)]
-    return RunSummary(path, *found)
+    return RunSummary(path, *found[1:])

@@ -71,7 +71,8 @@ class RunData:
 
     @property
     def env(self) -> str:
-        return self.settings.text("env", "id") or str(self.manifest.get("spec") or "unknown env").rpartition(":")[0]
+        spec = str(self.manifest.get("spec") or "")
+        return self.settings.text("env", "id") or spec.rpartition(":")[0] or "unknown env"
 
     @property
     def algorithm(self) -> str:

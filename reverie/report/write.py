@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from reverie.core.errors import ConfigError, RunError
+from reverie.core.errors import RunError
 from reverie.log.progress import progress
 from reverie.report.groups import Comparison, compare
 from reverie.report.markdown import comparison_text, run_text
@@ -15,12 +15,6 @@ from reverie.report.page import run_page
 from reverie.report.run_data import gather
 
 NAME = "report"
-
-
-def check_page_name(out: Path | None) -> None:
-    """ConfigError for a page that is not called ``.html``. Called before anything is read or trained."""
-    if out is not None and out.suffix != ".html":
-        raise ConfigError(f"The page '{out}' should end in .html; the text version beside it ends in .md.")
 
 
 def report_run(path: Path, out: Path | None = None) -> Path:
@@ -61,7 +55,7 @@ def _write(target: Path, page: str, text: str) -> Path:
         replace_file(target, page)
         replace_file(target.with_suffix(".md"), text)
     except OSError as error:
-        fix = "Choose another file: reverie report RUN --out page.html"
+        fix = "Free some space, correct the permissions, or choose another file with --out page.html."
         raise RunError(f"Cannot write '{target}': {error.strerror}.", fix) from error
     return target
 

@@ -186,7 +186,9 @@ def read_json(path: Path, fix: str = "", limit: int = documents.LARGEST_DOCUMENT
     """The mapping in a JSON file. ``fix`` is the advice of the error if it cannot be read."""
     try:
         value = documents.read_json(path, limit)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}.", fix) from error
+    except ValueError as error:
         raise RunError(f"{path} cannot be read: {error}", fix) from error
     if not isinstance(value, dict):
         raise RunError(f"{path} cannot be read: not a mapping.", fix)

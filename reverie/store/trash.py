@@ -27,6 +27,8 @@ PARTS = (
 )  # fmt: skip
 """What may be removed from a run: all that is large, except the files that record what happened."""
 
+PERMISSIONS = "Correct the permissions, and repeat the command."
+
 
 @dataclass(frozen=True)
 class TrashEntry:
@@ -76,6 +78,22 @@ def move_to_trash(run: Path, parts: Sequence[Path]) -> TrashEntry:
             _move_back(entry, run)
             raise _cannot_move(run, error) from error
     return entry
+
+
+def remove(run: Path, parts: Sequence[Path]) -> None:
+    """Delete parts of a run for good, also on a full disk. RunError if the run is in use or not writable."""
+    mark = {"time": time.time(), "parts": [part.name for part in parts]}
+    with lock_run(run):
+        with suppress(OSError):  # a full disk has no room for it before something is deleted
+            write_json(run / MARK, mark)
+        try:
+            for part in parts:
+                delete_any(part)
+            write_json(run / MARK, mark)
+        except OSError as error:
+            raise RunError(f"'{run.name}' could not be cleaned: {error.strerror}.", PERMISSIONS) from error
+    if left := [part.name for part in parts if os.path.lexists(part)]:
+        raise RunError(f"'{run.name}' could not be cleaned: {' and '.join(left)} cannot be deleted.", PERMISSIONS)
 
 
 def restore(entry: TrashEntry) -> None:
@@ -145,8 +163,12 @@ def _new_entry(run: Path) -> TrashEntry:
         except FileExistsError:
             number += 1
     entry = TrashEntry(path, run, time.time())
-    (path / "parts").mkdir()
-    write_json(path / "entry.json", {"run": run.name, "time": entry.time})
+    try:
+        (path / "parts").mkdir()
+        write_json(path / "entry.json", {"run": run.name, "time": entry.time})
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
     return entry
 
 
@@ -158,5 +180,5 @@ def _move_back(entry: TrashEntry, run: Path) -> None:
 
 
 def _cannot_move(run: Path, error: OSError) -> RunError:
-    fix = "Nothing was removed from this run. Correct the permissions, or free disk space with --empty-trash."
+    fix = "Nothing was removed from this run. Correct the permissions. On a full disk, use --now or --empty-trash."
     return RunError(f"'{run.name}' could not be cleaned: {error.strerror}.", fix)

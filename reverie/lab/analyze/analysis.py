@@ -144,6 +144,8 @@ def _evidence(group: Group, run: RunData, shape: Shape) -> list[str]:
 
 
 def _next(run: RunData, kind: str, causes: Sequence[Cause], seeds: int) -> str:
+    if not run.settings.tree:  # config.yaml is missing or damaged
+        return f"reverie runs show {named(run)}"
     if kind == "failed":
         return f"reverie resume {named(run)}"
     if kind == "unknown" and not (causes and causes[0].likelihood >= CLEAR):

@@ -10,8 +10,8 @@ from typing import Literal
 
 from reverie.core.errors import ConfigError, RunError, nearest
 from reverie.lab.export.tables import STATISTICS, TABLES
+from reverie.report.page_name import default_page
 from reverie.report.run_data import gather
-from reverie.report.run_selection import default_out
 from reverie.store.files import delete_any, write_bytes
 from reverie.store.run_summary import RunSummary
 
@@ -27,14 +27,16 @@ Which = Literal["best", "final"]
 class Request:
     """What to export. ``data`` and ``statistic`` are for tables, ``policy`` for policies."""
 
-    form: str = "csv"
+    format: str = "csv"
     data: str = "groups"
     statistic: str = "iqm"
     policy: Which = "best"
 
     def __post_init__(self) -> None:
-        known = {"format": (self.form, FORMATS), "data": (self.data, TABLES), "statistic": (self.statistic, STATISTICS),
-                 "policy": (self.policy, ("best", "final"))}  # fmt: skip
+        known = {
+            "format": (self.format, FORMATS), "data": (self.data, TABLES), "statistic": (self.statistic, STATISTICS),
+            "policy": (self.policy, ("best", "final")),
+        }  # fmt: skip
         for option, (value, values) in known.items():
             if value not in values:
                 raise ConfigError(f"--{option} cannot be '{value}'.", nearest(value, values))
@@ -53,13 +55,13 @@ def export_runs(runs: Sequence[RunSummary], request: Request, out: Path | None =
     """Export runs. Tables of text need no ``out``; other files get a name in the current folder."""
     if not runs:
         raise RunError("No run matches these filters.", "Name runs, or use fewer filters.")
-    if request.form in POLICIES:
+    if request.format in POLICIES:
         return _export_policy(_single(runs, request), request, out)
-    if request.form in FIGURES:
+    if request.format in FIGURES:
         from reverie.lab.export.figure import draw_curves
 
-        data = draw_curves([gather(run.path, with_videos=False) for run in runs], request.form)
-        return _write(data, out or _default_out(runs, request.form), [])
+        data = draw_curves([gather(run.path, with_videos=False) for run in runs], request.format)
+        return _write(data, out or _default_out(runs, request.format), [])
     return _export_table(runs, request, out)
 
 
@@ -67,22 +69,22 @@ def _export_table(runs: Sequence[RunSummary], request: Request, out: Path | None
     from reverie.lab.export import formats, latex
 
     gathered = [gather(run.path, with_videos=False) for run in runs]
-    if request.form == "latex" and request.data == "groups":
+    if request.format == "latex" and request.data == "groups":
         return _text(latex.score_table(gathered, request.statistic), out, [])
     table = TABLES[request.data](gathered, request.statistic)
-    if request.form == "parquet":
-        return _write(formats.as_parquet(table), out or _default_out(runs, request.form), table.notes)
+    if request.format == "parquet":
+        return _write(formats.as_parquet(table), out or _default_out(runs, request.format), table.notes)
     make = {"csv": formats.as_csv, "json": formats.as_json, "markdown": formats.as_markdown, "latex": latex.plain_table}
-    return _text(make[request.form](table), out, table.notes)
+    return _text(make[request.format](table), out, table.notes)
 
 
 def _export_policy(run: RunSummary, request: Request, out: Path | None) -> Exported:
     from reverie.lab.export.policy_folder import write_policy_folder, zip_policy
 
-    out = out or _default_out([run], request.form)
-    if request.form == "onnx":
+    out = out or _default_out([run], request.format)
+    if request.format == "onnx":
         return _export_onnx(run, request, out)
-    if request.form == "zip":
+    if request.format == "zip":
         return _write(zip_policy(run.path, request.policy, f"{run.name}-policy"), out, [])
     if out.exists():
         raise RunError(f"'{out}' exists already.", "Name another folder with --out.")
@@ -108,14 +110,14 @@ def _export_onnx(run: RunSummary, request: Request, out: Path) -> Exported:
 def _single(runs: Sequence[RunSummary], request: Request) -> RunSummary:
     if len(runs) > 1:
         names = ", ".join(run.name for run in runs[:5])
-        raise RunError(f"--format {request.form} exports one run, not {len(runs)}: {names}.", "Name one of them.")
+        raise RunError(f"--format {request.format} exports one run, not {len(runs)}: {names}.", "Name one of them.")
     return runs[0]
 
 
-def _default_out(runs: Sequence[RunSummary], form: str) -> Path:
+def _default_out(runs: Sequence[RunSummary], format: str) -> Path:
     """A name in the current folder, after the runs."""
-    stem = default_out([run.path for run in runs], Path()).stem.removeprefix("report-")
-    return Path(f"{stem}{ENDINGS.get(form, f'.{form}')}")
+    stem = default_page([run.path for run in runs], Path()).stem.removeprefix("report-")
+    return Path(f"{stem}{ENDINGS.get(format, f'.{format}')}")
 
 
 def _text(text: str, out: Path | None, notes: Sequence[str]) -> Exported:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,6 +27,16 @@ def create_project(kind: str, name: str, folder: Path | None = None) -> list[Pat
     module = module_name(name)
     target = folder or Path(module)
     _check_free(module, target)
+    try:
+        return _write_files(kind, module, target)
+    except OSError as error:
+        shutil.rmtree(target, ignore_errors=True)  # it was new or empty
+        raise RunError(
+            f"'{target}' cannot be written: {error.strerror}.", "Choose another folder with --out."
+        ) from error
+
+
+def _write_files(kind: str, module: str, target: Path) -> list[Path]:
     words = {"@NAME@": module, "@CLASS@": class_name(module)}
     written = []
     for source, place in FILES.items():
@@ -34,7 +45,8 @@ def create_project(kind: str, name: str, folder: Path | None = None) -> list[Pat
         text = (TEMPLATES / kind / f"{source}.template").read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace(word, value)
-        _write(path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
         written.append(path)
     return written
 
@@ -64,11 +76,3 @@ def _check_free(module: str, target: Path) -> None:
     if is_taken:
         fix = f"Choose another name, such as my_{module}."
         raise ConfigError(f"There is already an installed module '{module}', which would be found first.", fix)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"'{path}' cannot be written: {error.strerror}.", "Choose another folder with --out.") from error

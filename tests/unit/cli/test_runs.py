@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reverie.cli.main import app
-from reverie.cli.text_table import shorten, table_lines
+from reverie.cli.text_table import shorten, table_lines, wrapped
 from reverie.core.errors import ConfigError, ReverieError, RunError
 from tests.run_folders import write_lines, write_run
 
@@ -125,7 +125,8 @@ def test_a_damaged_run_is_shown_with_its_problems(runs: Path) -> None:
     (runs / "a-s1" / "config.yaml").write_text("[")
     text = type_words(runs, "show", "a-s1")
     assert "Problems" in text
-    assert "manifest.json" in text
+    assert "manifest.json cannot be read: No such file or directory." in text
+    assert "as in its preset" not in text
     with pytest.raises(ConfigError):
         type_words(runs, "diff", "a-s1", "a-s2")
 
@@ -159,3 +160,8 @@ def test_a_table_keeps_both_ends_of_long_names() -> None:
     assert [len(line) for line in lines] == [40, 40, 40]
     assert lines[2].endswith("  22.0")
     assert len(table_lines(["name"], [["x" * 50]])[1]) == 50
+
+
+def test_sentences_are_wrapped_on_a_terminal_only() -> None:
+    assert wrapped("ppo gamma=0.5 is better", 14) == ["ppo gamma=0.5", "is better"]
+    assert wrapped("ppo gamma=0.5 is better", None) == ["ppo gamma=0.5 is better"]

@@ -108,7 +108,7 @@ def test_the_command_prints_the_verdict_and_writes_the_page(runs: Path) -> None:
     assert done.exit_code == 0, done.output
     text = " ".join(done.stdout.split())
     assert "ppo is better than ppo gamma=0.5: more than 99.9 % of bootstrap resamples over seeds (5 seeds each)" in text
-    assert "Env steps to a return of 25.0 (solved): ppo: 200 (5 of 5 runs)" in text
+    assert "Env steps to a return of 25.0 (solved): ppo: median 200, reached by 5 of 5 runs" in text
     page = Path(done.stdout.splitlines()[-1])
     assert page.parent == runs
     assert "is better than" in page.read_text()

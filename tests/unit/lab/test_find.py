@@ -43,8 +43,25 @@ def test_settings_are_read_from_the_configs(runs: Path) -> None:
 def test_words_name_runs(runs: Path) -> None:
     assert names("a-ppo", runs_dir=runs) == ["a-ppo-s1-1", "a-ppo-s2-1"]
     assert names("*-s1-*", "a-ppo-s1-1", "seed=1", runs_dir=runs) == ["a-ppo-s1-1", "b-ppo-s1-1"]
+    assert names("b-ppo-s1-1", "*s1*", runs_dir=runs) == ["b-ppo-s1-1", "a-ppo-s1-1"]  # in the order that was typed
+    assert names(str(runs / "a*"), runs_dir=runs / "nowhere") == ["a-ppo-s1-1", "a-ppo-s2-1"]
     assert names("@best:A-v0", runs_dir=runs) == ["a-ppo-s2-1"]
+
+
+def test_a_pattern_of_names_finds_nothing_in_the_current_folder(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`runs clean 'a*' --runs-dir other` must not touch the runs here."""
+    monkeypatch.chdir(runs)
+    with pytest.raises(RunError, match="matches 'a\\*'"):
+        find_runs(["a*"], runs / "other")
+
+
+def test_paths_name_runs(runs: Path) -> None:
     assert names(str(runs / "b-ppo-s1-1"), runs_dir=runs / "nothing") == ["b-ppo-s1-1"]
+
+
+def test_a_folder_that_lost_its_config_is_found_by_its_path(runs: Path) -> None:
+    (runs / "b-ppo-s1-1" / "config.yaml").unlink()
+    assert names(str(runs / "b-ppo-s1-1"), runs_dir=runs / "nowhere") == ["b-ppo-s1-1"]
 
 
 def test_a_name_without_a_run_is_an_error(runs: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -107,3 +108,14 @@ def test_mistakes_are_explained(tmp_path: Path) -> None:
     create_project("env", "mine", tmp_path / "there")
     with pytest.raises(RunError, match="not empty"):
         create_project("env", "mine", tmp_path / "there")
+
+
+def test_a_full_disk_leaves_no_half_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_text(path: Path, text: str, encoding: str) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with pytest.raises(RunError, match="No space left"):
+        create_project("env", "mine", tmp_path / "there")
+    assert not (tmp_path / "there").exists()

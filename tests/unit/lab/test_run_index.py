@@ -264,9 +264,9 @@ def test_old_indexes_are_deleted(runs: Path, cache: Path) -> None:
 
 def test_the_summary_has_the_columns_of_the_index() -> None:
     run = RunSummary(Path("runs/x"), "x", tags=("a", "b"), problems=("p",), created=5.0)
-    assert run_index._summary(Path("runs/x"), run_index._values(run)) == run
+    assert run_index._summary(Path("runs/x"), run_index._make_row("f", run)) == run
     other = replace(run, note="\ud800")
-    assert run_index._summary(Path("runs/x"), run_index._values(other)).note == "?"
+    assert run_index._summary(Path("runs/x"), run_index._make_row("f", other)).note == "?"
 
 
 def test_a_run_without_metrics_or_half_written_is_listed(runs: Path) -> None:

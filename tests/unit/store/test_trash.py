@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -116,6 +117,28 @@ def test_shared_files_free_nothing_and_stay_intact(run: Path, tmp_path: Path) ->
     trash.delete([trash.move_to_trash(run, trash.existing_parts(run))])
     assert shared.read_bytes() == b"x" * 1000
     assert trash.freed_bytes([shared]) == 1000
+
+
+def test_parts_are_removed_also_on_a_full_disk(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_json(path: Path, value: dict[str, object]) -> None:
+        if (run / "checkpoints").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        path.write_text(json.dumps(value))
+
+    monkeypatch.setattr(trash, "write_json", write_json)
+    with pytest.raises(RunError, match="No space left") as caught:
+        trash.move_to_trash(run, trash.existing_parts(run))
+    assert "--now" in caught.value.fix
+    assert list((run.parent / trash.FOLDER).iterdir()) == []
+    trash.remove(run, trash.existing_parts(run))
+    assert trash.existing_parts(run) == []
+    assert trash.is_cleaned(run)
+
+
+def test_what_cannot_be_deleted_is_no_success(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trash, "delete_any", lambda path: None)
+    with pytest.raises(RunError, match=r"checkpoints and policies and metrics\.csv cannot be deleted"):
+        trash.remove(run, trash.existing_parts(run))
 
 
 def test_links_are_moved_and_not_followed(run: Path, tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def test_a_damaged_run_is_no_crash(tmp_path: Path) -> None:
     run.mkdir()
     (run / "metrics.jsonl").write_text("{]\n")
     (analysis,) = analyse(tmp_path)
-    assert analysis.kind == "unknown"
+    assert (analysis.env, analysis.kind) == ("unknown env", "unknown")
+    assert analysis.next.startswith("reverie runs show broken")
 
 
 def test_the_text_fits_one_screen(tmp_path: Path) -> None:

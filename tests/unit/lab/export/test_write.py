@@ -33,8 +33,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_text_is_returned_or_written(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", "a-s1")
-    assert reverie.export("a-s1", form="csv").text.startswith("env,group,runs,iqm")
-    exported = reverie.export("a-s1", form="json", out=tmp_path / "new" / "a.json")
+    assert reverie.export("a-s1", format="csv").text.startswith("env,group,runs,iqm")
+    exported = reverie.export("a-s1", format="json", out=tmp_path / "new" / "a.json")
     assert exported.path is not None
     assert exported.path.read_text().startswith("[")
 
@@ -43,17 +43,17 @@ def test_text_is_returned_or_written(tmp_path: Path) -> None:
 def test_figures_are_named_after_the_runs(form: str, mark: bytes, tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / "runs", f"toy-s{seed}", seed=seed)
-    first = reverie.export("toy-*", form=form)
+    first = reverie.export("toy-*", format=form)
     assert first.path is not None
     assert first.path.suffix == f".{form}"
     data = first.path.read_bytes()
     assert data.startswith(mark)
-    assert reverie.export("toy-*", form=form).path == first.path
+    assert reverie.export("toy-*", format=form).path == first.path
     assert first.path.read_bytes() == data, "equal runs give equal files"
 
 
 def test_a_policy_folder_acts_like_the_run(trained: Run, tmp_path: Path) -> None:
-    exported = reverie.export(trained, form="policy", out=tmp_path / "sent")
+    exported = reverie.export(trained, format="policy", out=tmp_path / "sent")
     assert exported.path == tmp_path / "sent"
     assert reverie.load(tmp_path / "sent").act(OBSERVATION) == trained.agent().act(OBSERVATION)
     assert reverie.evaluate(tmp_path / "sent", 2)["return_mean"] == reverie.evaluate(trained, 2)["return_mean"]
@@ -61,11 +61,11 @@ def test_a_policy_folder_acts_like_the_run(trained: Run, tmp_path: Path) -> None
     assert "secret" not in everything
     assert '"command"' not in everything
     with pytest.raises(RunError, match="exists already"):
-        reverie.export(trained, form="policy", out=tmp_path / "sent")
+        reverie.export(trained, format="policy", out=tmp_path / "sent")
 
 
 def test_a_zip_holds_the_same_folder(trained: Run, tmp_path: Path) -> None:
-    exported = reverie.export(trained, form="zip")
+    exported = reverie.export(trained, format="zip")
     assert exported.path is not None
     with zipfile.ZipFile(exported.path) as archive:
         archive.extractall(tmp_path)
@@ -74,7 +74,7 @@ def test_a_zip_holds_the_same_folder(trained: Run, tmp_path: Path) -> None:
 
 
 def test_the_final_policy_can_be_chosen(trained: Run, tmp_path: Path) -> None:
-    reverie.export(trained, form="policy", out=tmp_path / "last", which="final")
+    reverie.export(trained, format="policy", out=tmp_path / "last", which="final")
     assert [path.name for path in (tmp_path / "last" / "policies").iterdir()] == ["final"]
     assert reverie.load(tmp_path / "last").act(OBSERVATION) == trained.agent("final").act(OBSERVATION)
 
@@ -82,7 +82,7 @@ def test_the_final_policy_can_be_chosen(trained: Run, tmp_path: Path) -> None:
 def test_mistakes_are_explained(trained: Run, tmp_path: Path) -> None:
     runs = trained.path.parent
     with pytest.raises(ConfigError, match="Did you mean 'latex'"):
-        reverie.export(form="tex", runs_dir=runs)
+        reverie.export(format="tex", runs_dir=runs)
     with pytest.raises(ConfigError, match="--data cannot be 'group'"):
         reverie.export(data="group", runs_dir=runs)
     with pytest.raises(RunError, match="No run matches"):
@@ -91,9 +91,9 @@ def test_mistakes_are_explained(trained: Run, tmp_path: Path) -> None:
     (tmp_path / "two" / "a-s1" / "metrics.jsonl").unlink()
     write_run(tmp_path / "two", "a-s2")
     with pytest.raises(RunError, match="exports one run, not 2"):
-        reverie.export("a*", form="zip", runs_dir=tmp_path / "two")
+        reverie.export("a*", format="zip", runs_dir=tmp_path / "two")
     with pytest.raises(RunError, match="has been evaluated"):
-        reverie.export("final=none", form="pdf", runs_dir=tmp_path / "two")
+        reverie.export("final=none", format="pdf", runs_dir=tmp_path / "two")
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         reverie.export("a-s2", out=tmp_path / "file" / "x.csv", runs_dir=tmp_path / "two")
