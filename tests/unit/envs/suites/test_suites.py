@@ -22,12 +22,16 @@ from reverie.envs.config import EnvConfig
 from reverie.envs.episode import Episode
 from reverie.envs.keyboard import choose_keys
 from reverie.envs.make import make_env, make_specs, make_vector
+from reverie.envs.pictures import read_names
 from reverie.envs.repairs import BeforeReset
 from reverie.envs.snapshot_cache import verdict_key
 from reverie.envs.suite import KeyMap, Registration, Suite
 from reverie.envs.suite_table import renew, suite_table
 from reverie.envs.suites import SUITES, find_suite, register_suites
 from reverie.envs.vector import allocate_rows, row_layout
+
+NOT_SHOWN = ("bandits", "brax", "craftax", "gymnax", "playground")
+"""Suites without frames, and those of JAX, which compile for minutes before the first frame."""
 
 
 class Walk(gym.Env[Array, int]):
@@ -209,6 +213,12 @@ def test_the_table_in_the_docs_is_that_of_the_declarations() -> None:
     fix = "python -m reverie.envs.suite_table docs/envs.md"
     assert page == renew(page, SUITES), f"renew the table: {fix}"
     assert page.count("| pip install") + page.count("`pip install") >= sum(bool(suite.extra) for suite in SUITES)
+
+
+def test_the_contact_sheet_shows_every_suite_that_can_be_installed_and_rendered() -> None:
+    shown = read_names(Path(__file__).parents[4] / "docs" / "images" / "suites.png")
+    fix = "reverie envs pictures docs/images/suites.png --python .venv-envs-pygame/bin/python, in .venv-envs"
+    assert shown == [suite.example for suite in SUITES if not suite.setup and suite.name not in NOT_SHOWN], fix
 
 
 def test_a_table_row_has_all_that_is_declared() -> None:
