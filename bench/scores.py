@@ -159,6 +159,7 @@ TASKS = {
     "MiniGrid-Empty-8x8-v0:ppo": Task(0.9),
     "MiniGrid-DoorKey-5x5-v0:ppo": Task(0.9),
     "VizdoomBasic-v1:ppo": Task(75, "frame skip 4"),
+    "brax/inverted_pendulum:ppo": Task(950),
     "CarRacing-v3:ppo": Task(600),
     "ALE/Pong-v5:ppo": Task(15, "no sticky actions, minimal action set", seeds=2),
     # Episodes are only there to read the regret off: the table of values outlasts them.

@@ -24,7 +24,7 @@ from reverie.core.specs import Specs
 from reverie.core.types import State
 from reverie.data.normaliser import Normaliser
 from reverie.envs.action_repeat import action_repeat
-from reverie.envs.config import BATCHED, EnvConfig
+from reverie.envs.config import UNSEEDED, EnvConfig
 from reverie.envs.goals import make_goals
 from reverie.envs.make import make_specs, make_vector
 from reverie.log.recorder import Recorder, Sink
@@ -111,7 +111,7 @@ def build_evaluator(config: RunConfig, specs: Specs | None = None) -> Evaluator:
 def make_evaluator(env: EnvConfig, settings: EvaluateConfig, seed: int, specs: Specs | None = None) -> Evaluator:
     """An evaluator on this env. Vectors that cannot start chosen episodes are replaced by sync ones."""
     env = env.for_evaluation()
-    played = env.model_copy(update={"vector": "sync"}) if env.vector in BATCHED else env
+    played = env.model_copy(update={"vector": "sync"}) if env.vector in UNSEEDED else env
 
     def make(num_envs: int) -> Vector:
         known = specs or make_specs(played)

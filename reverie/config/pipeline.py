@@ -34,6 +34,7 @@ from reverie.core.specs import Specs
 from reverie.data.source import check_fits, check_holdout, open_source
 from reverie.envs.config import EnvConfig
 from reverie.envs.goals import make_goals
+from reverie.envs.jax_setup import choose_threads
 from reverie.envs.probe import EnvFacts, probe_env
 from reverie.machine.memory import is_debugged
 
@@ -107,6 +108,7 @@ def resolve(composed: Composed, steps: int | None = None, known: EnvFacts | None
     tree = resolve_numbers(composed.tree, sources)
     decide_before_probe(tree)
     _check_parts(load_config(tree, sources), sources)
+    choose_threads(tree["backend"]["threads"])
     env = load_part(EnvConfig, tree["env"], ("env",), sources)
     facts = known if known is not None and known.config == env else probe_env(env)
     config = decide_auto(tree, facts)
@@ -157,7 +159,7 @@ def check_policy(about: Mapping[str, Any], specs: Specs) -> None:
     """Refuse a saved policy whose settings are not valid, or whose env cannot be made or is no longer the same."""
     env = load_part(EnvConfig, about["env"], ("env",))
     load_part(EvaluateConfig, about["evaluate"], ("evaluate",))
-    load_part(BackendConfig, about["backend"], ("backend",))
+    choose_threads(load_part(BackendConfig, about["backend"], ("backend",)).threads)
     found = probe_env(env).specs
     if found.observations != specs.observations or found.action != specs.action:
         raise ConfigError(

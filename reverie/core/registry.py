@@ -114,6 +114,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "process": "reverie.envs.process_vector.ProcessVector",
         "native": "reverie.envs.native_vector.NativeVector",
         "envpool": "reverie.envs.envpool_vector.EnvPoolVector",
+        "jax": "reverie.envs.jax_vector.JaxVector",
     },
     "wrapper": {
         "action_repeat": "reverie.envs.wrappers.steps.ActionRepeat",

@@ -10,10 +10,12 @@ from reverie.core.config import Component, ComponentConfig, Config
 
 UNCHANGED = (1.0, 1.0)
 Range = tuple[float, float]
-VectorKind = Literal["auto", "sync", "process", "native", "envpool"]
-DecidedVector = Literal["sync", "process", "native", "envpool"]
-BATCHED = ("native", "envpool")
-"""Vectors that step many envs at once: their episodes have no seeds of their own, so evaluations use sync instead."""
+VectorKind = Literal["auto", "sync", "process", "native", "envpool", "jax"]
+DecidedVector = Literal["sync", "process", "native", "envpool", "jax"]
+BATCHED = ("native", "envpool", "jax")
+"""Vectors that step many envs at once."""
+UNSEEDED = ("native", "envpool")
+"""Vectors whose episodes have no seeds of their own, so evaluations use sync instead."""
 
 
 class EnvDescription(Config):
@@ -79,7 +81,8 @@ class EnvConfig(Config):
     """Number of copies that run in parallel."""
     vector: VectorKind = "auto"
     """How the copies run. sync: in this process. process: in worker processes. native: the env's own vector class;
-    envpool: EnvPool's threads. Episodes of both differ. auto: times one env and chooses sync or process, whose rows are
+    envpool: EnvPool's threads. Episodes of both differ. jax: one compiled program steps all copies of an env that is
+    written in JAX. auto: jax where it is possible; otherwise times one env and chooses sync or process, whose rows are
     identical."""
     workers: int = Field(0, ge=0)
     """Number of worker processes for vector: process, of threads for envpool. 0: one per core, at most one per env."""

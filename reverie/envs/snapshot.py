@@ -79,6 +79,8 @@ def probe_snapshot(config: EnvConfig, seed: int = 0) -> SnapshotVerdict:
         return _native_verdict(config)
     if config.vector == "envpool":
         return SnapshotVerdict("statistical", "EnvPool cannot save its envs: a resume starts new episodes", "none")
+    if config.vector == "jax":  # the vector saves all arrays that a step depends on
+        return SnapshotVerdict("exact", "", "arrays")
     try:
         brief = _describe(config)
         play = _interrupt(config, seed)

@@ -21,7 +21,7 @@ import gymnasium as gym
 
 from reverie.core import registry
 from reverie.envs.accelerators import LONG_EPISODE, ChainState, find_accelerator
-from reverie.envs.config import EnvConfig
+from reverie.envs.config import BATCHED, EnvConfig
 from reverie.envs.make import find_spec, is_dotted
 from reverie.envs.suites import SUITES
 from reverie.store.cache import read_entry, write_entry
@@ -90,7 +90,7 @@ def verdict_key(config: EnvConfig) -> str:
     settings = {"id", "kwargs", "obs", "wrappers", "vary", "max_episode_steps", "log_keys"}
     described = {
         "config": config.model_dump(include=settings),
-        "native": {"native": True, "envpool": "envpool"}.get(config.vector, False),
+        "vector": config.vector if config.vector in BATCHED else "",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _packages()},
         "sources": {module: (_version(module.partition(".")[0]), _source(module)) for module in _modules(config)},

@@ -17,7 +17,7 @@ from reverie.envs.suites import mujoco
 from reverie.machine.installation import install_command
 
 STEP_SECONDS = make._step_seconds  # as it is before tests/conftest.py takes the stopwatch away
-UNUSED: Any = None
+UNUSED: Any = gym.Env()
 """An env that is not looked at."""
 
 
@@ -141,7 +141,7 @@ def test_something_that_is_no_env_is_refused() -> None:
 
 
 def test_auto_is_not_a_way_to_run() -> None:
-    with pytest.raises(ConfigError, match="sync, process or native"):
+    with pytest.raises(ConfigError, match="sync, process, native"):
         make.make_vector(EnvConfig(id="CartPole-v1"), seed=0)
 
 

@@ -209,6 +209,7 @@ def test_slow_env_alerts_once_per_run() -> None:
         ("sync", 4, "Try env.vector=process"),
         ("process", 4, "already run in worker processes"),
         ("native", 4, "already step together"),
+        ("jax", 4, "already step together"),
     ],
 )
 def test_a_slow_env_is_not_advised_what_is_set(vector: str, num_envs: int, advice: str) -> None:
