@@ -115,6 +115,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "native": "reverie.envs.native_vector.NativeVector",
         "envpool": "reverie.envs.envpool_vector.EnvPoolVector",
         "jax": "reverie.envs.jax_vector.JaxVector",
+        "ale": "reverie.envs.ale_vector.AleVector",
     },
     "wrapper": {
         "action_repeat": "reverie.envs.wrappers.steps.ActionRepeat",

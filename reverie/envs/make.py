@@ -109,10 +109,21 @@ def make_vector(config: EnvConfig, seed: int, stream: str = "collect", num_envs:
             "Set env.vector to sync, process, native, envpool or jax.",
         )
     count = num_envs or config.num_envs
-    is_crowded = config.vector == "sync" and count > 1 and needs_own_process(config.id)
-    kind = "process" if is_crowded else config.vector  # their rows are the same
-    vector: Vector = registry.load("vector", kind)(config, seed, stream, count)
+    vector: Vector = registry.load("vector", _vector_kind(config, count))(config, seed, stream, count)
     return vector
+
+
+def _vector_kind(config: EnvConfig, count: int) -> str:
+    if config.vector == "native":
+        return native_kind(config.id)
+    is_crowded = config.vector == "sync" and count > 1 and needs_own_process(config.id)
+    return "process" if is_crowded else config.vector  # their rows are the same
+
+
+def native_kind(env_id: str) -> str:
+    """The kind of vector that runs an env's own vector class."""
+    suite = suite_of(env_id)
+    return (suite.native if suite is not None else "") or "native"
 
 
 def max_episode_steps_of(env: gym.Env[Any, Any]) -> int | None:

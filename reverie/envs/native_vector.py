@@ -18,7 +18,7 @@ from reverie.core.specs import flatten_observation
 from reverie.core.types import Array, Row, State, is_last
 from reverie.envs.config import EnvConfig
 from reverie.envs.episode import make_action_map
-from reverie.envs.make import find_spec, is_dotted, make_specs
+from reverie.envs.make import find_spec, is_dotted, make_specs, native_kind
 from reverie.envs.suite import VectorState
 from reverie.envs.suites import SUITES
 from reverie.envs.vector import blank_rows
@@ -115,6 +115,8 @@ def check_native(config: EnvConfig) -> None:
 
 def can_save_native(config: EnvConfig) -> bool:
     """Whether a suite declares how to save this env's vector class."""
+    if native_kind(config.id) != "native":
+        return False
     check_native(config)
     entry = find_spec(config.id).vector_entry_point
     found = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry

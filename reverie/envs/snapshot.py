@@ -101,7 +101,7 @@ def probe_snapshot(config: EnvConfig, seed: int = 0) -> SnapshotVerdict:
 def _native_verdict(config: EnvConfig) -> SnapshotVerdict:
     if can_save_native(config):
         return SnapshotVerdict("exact", "", "arrays")
-    reason = f"the state of the vector class of '{config.id}' cannot be saved"
+    reason = f"the vector class of '{config.id}' cannot be saved: a resume starts new episodes"
     return SnapshotVerdict("statistical", reason, "none")
 
 

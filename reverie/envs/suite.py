@@ -173,6 +173,8 @@ class Suite:
     # Other backends.
     envpool: FindTask | None = None
     """The env of EnvPool that is the same task as one of the suite (``env.vector: envpool``)."""
+    native: str = ""
+    """Kind of the vector for ``env.vector: native``, if its vector classes need one of their own."""
 
     # Scores.
     success_score: SuccessScore | None = None

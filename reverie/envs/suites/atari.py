@@ -16,9 +16,9 @@ import numpy as np
 from reverie.core import registry
 from reverie.core.errors import ConfigError, nearest
 from reverie.core.types import Row
+from reverie.envs.atari_batch import envpool_task
 from reverie.envs.config import EnvConfig
 from reverie.envs.suite import Accelerator, Env, Suite
-from reverie.envs.suites.atari_batch import envpool_task
 from reverie.envs.wrappers.atari_start import AtariStart
 
 SHORT, LONG, VERSION = "atari/", "ALE/", "-v5"
@@ -67,11 +67,14 @@ def short_name(env_id: str) -> str:
 def _repair(env: Env) -> Env:
     """Reset faster, and add a time limit that others can read: the emulator truncates a game at a number of frames."""
     game: Any = env.unwrapped
+    limits = []
+    if isinstance(env, gym.wrappers.TimeLimit):  # it must see resets, and only the steps of the agent
+        limits, env = [int(env._max_episode_steps)], env.env
     started = env if game.sound_obs else AtariStart(env)
     frames = game.ale.getInt("max_num_frames_per_episode")
-    if not frames or not isinstance(game._frameskip, int):
-        return started
-    return gym.wrappers.TimeLimit(started, math.ceil(frames / game._frameskip))
+    if frames and isinstance(game._frameskip, int):
+        limits.append(math.ceil(frames / game._frameskip))
+    return gym.wrappers.TimeLimit(started, min(limits)) if limits else started
 
 
 def _accelerator(env: Any) -> Accelerator | None:
@@ -119,4 +122,5 @@ SUITE = Suite(
     observations=OBSERVATIONS,
     accelerator=_accelerator,
     envpool=envpool_task(_long_id),
+    native="ale",
 )

@@ -242,3 +242,11 @@ def test_the_presets_store_single_frames() -> None:
     assert make_specs(config.env).observations["obs"].shape == (84, 84, 4)
     assert config.buffers["main"].stacked_frames == 4
     assert config.env.kwargs == {"repeat_action_probability": 0.0, "full_action_space": False}
+
+
+@pytest.mark.parametrize("config", [game(max_episode_steps=5), game(max_episode_steps=5, wrappers=[{"kind": "atari"}])])
+def test_a_time_limit_counts_the_steps_of_the_agent_in_every_episode(config: EnvConfig) -> None:
+    vector = make_vector(config.model_copy(update={"vector": "sync"}), 0)
+    vector.reset()
+    ends = [bool(vector.step(np.zeros(1, np.int64))["truncated"][0]) for _ in range(17)]
+    assert [step for step, is_end in enumerate(ends, 1) if is_end] == [5, 11, 17]
