@@ -37,8 +37,6 @@ OBS, ACTIONS, BATCH, HORIZON = 24, 6, 256, 3
 SAMPLES, POLICY_SAMPLES, ELITES, ITERATIONS = 512, 24, 64, 6
 SIZES = {"size1m": (128, 384, 2), "size5m": (512, 512, 5)}
 """Latent, units, Q-functions."""
-PLAN_FLOPS = {"size1m": 13.2e9, "size5m": 46.4e9}
-"""Multiplications and additions of one plan without shared products, for walker's sizes."""
 BINS = torch.linspace(-10, 10, 101)
 REPEATS = 7
 
@@ -229,6 +227,16 @@ def plan_step(agent: TDMPC2, num_envs: int) -> Callable[[], Array]:
     return lambda: agent.act(now, carry, Clock(), rng, Mode.COLLECT)[0]
 
 
+def plan_flops(latent: int, units: int) -> float:
+    """Multiplications and additions of the matmuls that our plan computes: two Q-functions, first layers shared."""
+    pair = latent + ACTIONS
+    dynamics = pair * units + units * units + units * latent
+    values = pair * units + units * units + units * len(BINS)  # a Q-function, or the reward
+    policy = latent * units + units * units + units * 2 * ACTIONS
+    per_candidate = HORIZON * (dynamics + values) + policy + 2 * values - 2 * latent * units
+    return 2.0 * SAMPLES * ITERATIONS * per_candidate
+
+
 def gemm_rate(units: int) -> float:
     """The machine's GFLOP/s in the plan's largest matmul, with our library."""
     x, weight = torch.randn(SAMPLES, units), torch.randn(units, units)
@@ -266,7 +274,7 @@ def main() -> None:
         plan = measure(plan_step(ours, 1), lambda peer=peer: peer.plan(obs[0, :1]), repeats=given.repeats)
         for name, (own, other) in (("update", update), ("plan", plan)):
             print(f"| {name}, {size} | {own:.1f} | {other:.1f} | {other / own:.2f} |", flush=True)
-        rate, possible = PLAN_FLOPS[size] / plan[0] / 1e6, gemm_rate(sizes[1])
+        rate, possible = plan_flops(*sizes[:2]) / plan[0] / 1e6, gemm_rate(sizes[1])
         print(f"| plan, {size}, GFLOP/s | {rate:.0f} | of {possible:.0f} | {rate / possible:.2f} |", flush=True)
     agent = make_ours("size1m")
     one, many = measure(plan_step(agent, 1), plan_step(agent, 16), repeats=given.repeats)

@@ -54,7 +54,8 @@ class RSSMPlanning(RSSMAgent):
     ) -> PlannedActions:
         """Plan from the latents (N, ...) of the arriving rows. Where a controller acts, nothing is planned."""
         if mode is Mode.OBSERVE:
-            return PlannedActions(self.specs.action.zeros(len(plans)), planner.initial_carry(len(plans)), {})
+            nobody = np.empty(0, np.int64)
+            return PlannedActions(self.specs.action.zeros(len(plans)), planner.initial_carry(len(plans)), {}, nobody)
 
         def look_ahead(envs: Array) -> Lookahead:
             index = torch.as_tensor(envs, device=latent.deter.device)

@@ -16,14 +16,14 @@ from reverie.algos.tdmpc_config import TDMPCConfig
 from reverie.backend import DEFAULT, Backend, load_module_state, module_state, seeded
 from reverie.core import registry
 from reverie.core.specs import Specs
-from reverie.core.types import ACT_METRICS, Array, Carry, Clock, Mode, Row, State, observation_keys, random_array
+from reverie.core.types import Array, Carry, Clock, Mode, Row, State, observation_keys, random_array
 from reverie.functional.horizon import discount_of
 from reverie.models.latent_mlp import LatentMLP
 from reverie.models.told import TOLD
 from reverie.nets.backend_module import place
 from reverie.nets.q_ensemble import QEnsemble
 from reverie.nets.twin_values import TwinValues
-from reverie.planners.acting import PLAN, plan_row
+from reverie.planners.acting import PLAN, Lookahead, plan_acting
 from reverie.planners.model_returns import Outcome, predicted_return
 from reverie.planners.planner import Planner
 
@@ -99,23 +99,30 @@ class TDMPCAgent:
         count = len(now["is_first"])
         if mode is Mode.OBSERVE:  # a controller acts, so no plan is needed
             return self.specs.action.zeros(count), self.initial_carry(count), {}
-        latent = self.model.encode(self.backend.to_tensors({key: now[key] for key in observation_keys(now)}))
         if self.planner is None:
-            policy = self.policy(latent)
+            policy = self.policy(self._encode(now))
             action = policy.mode() if mode is Mode.EVALUATE else policy.sample(self.noise(rng, count))
             return action.cpu().numpy(), {}, {}
-        candidates = self.propose(latent, rng)
-        drawn = self.score_noise(rng, count)
-        device = self.backend.device
-        planned = plan_row(
-            self.planner, lambda actions, iteration: self.score(latent, actions, drawn, iteration), carry[PLAN],
-            now["is_first"], clock, rng, device, candidates,
+        found = plan_acting(
+            self.planner, lambda envs: self.look_ahead(now, envs, rng), now, carry[PLAN], clock, rng
         )  # fmt: skip
-        action = planned.plan.action
-        if mode is not Mode.EVALUATE:
-            action = (action + planned.plan.proposal.std[0] * self.noise(rng, count)).clamp(-1, 1)
-        shaped = action.reshape(count, *self.specs.action.shape)
-        return shaped.cpu().numpy(), {PLAN: planned.carry}, {ACT_METRICS: planned.metrics}
+        if found.plan is not None and mode is not Mode.EVALUATE:
+            noise = found.plan.proposal.std[0] * self.noise(rng, len(found.envs))
+            noisy = self.planner.actions.decode((found.plan.action + noise).clamp(-1, 1))
+            found.action[found.envs] = noisy.cpu().numpy()
+        return found.action, {PLAN: found.plans}, found.extras
+
+    def look_ahead(self, now: Row, envs: Array, rng: np.random.Generator) -> Lookahead:
+        """What plans for some of the envs need."""
+        latent = self._encode({key: values[envs] for key, values in now.items()})
+        candidates = self.propose(latent, rng)
+        drawn = self.score_noise(rng, len(envs))
+        return Lookahead(
+            lambda actions, iteration: self.score(latent, actions, drawn, iteration), self.backend.device, candidates
+        )  # fmt: skip
+
+    def _encode(self, now: Row) -> Tensor:
+        return self.model.encode(self.backend.to_tensors({key: now[key] for key in observation_keys(now)}))
 
     def noise(self, rng: np.random.Generator, *leading: int) -> Tensor:
         """Standard normal noise (*leading, W) for actions."""

@@ -46,6 +46,10 @@ class PlannedActions(NamedTuple):
     """(N, H, W): where the plans for the next rows start."""
     extras: Row
     """``act_metrics`` (K,)."""
+    envs: Array
+    """Indices (K,) of the envs that act."""
+    plan: Plan | None = None
+    """Of those envs. None if there are none."""
 
 
 def acting_envs(now: Row) -> Array:
@@ -66,13 +70,13 @@ def plan_acting(
     envs = acting_envs(now)
     action = planner.actions.none(len(now["is_first"]))
     if not len(envs):
-        return PlannedActions(action, plans, {})
+        return PlannedActions(action, plans, {}, envs)
     score, device, candidates = look_ahead(envs)
     found = plan_row(planner, score, plans[envs], now["is_first"][envs], clock, rng, device, candidates)
     action[envs] = planner.actions.decode(found.plan.action).cpu().numpy()
     after = plans.copy()
     after[envs] = found.carry
-    return PlannedActions(action, after, {ACT_METRICS: found.metrics})
+    return PlannedActions(action, after, {ACT_METRICS: found.metrics}, envs, found.plan)
 
 
 def plan_row(

@@ -305,6 +305,22 @@ def test_collecting_adds_the_plans_noise_and_evaluating_does_not() -> None:
     assert not np.array_equal(warm, evaluated), "the plan of the last row is where the next one starts"
 
 
+def test_only_envs_that_act_are_planned_for() -> None:
+    """An episode ends in env 1: its plan stays, and the others get what they would get without it."""
+    agent, now = make(), column_of(random_rows(SPECS, 3, 1))
+    now["terminated"] = np.array([False, True, False])
+    carry = {"plan": np.full((3, 3, 2), 0.25, np.float32)}
+    others = {key: values[[0, 2]] for key, values in now.items()}
+    for mode in (Mode.COLLECT, Mode.EVALUATE):
+        action, after, extras = act(agent, now, mode, carry=carry)
+        expected, plans, _ = act(agent, others, mode, carry={"plan": carry["plan"][[0, 2]]})
+        np.testing.assert_allclose(action[[0, 2]], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(after["plan"][[0, 2]], plans["plan"], rtol=1e-4, atol=1e-6)
+        assert not action[1].any()
+        assert (after["plan"][1] == 0.25).all()
+        assert len(extras[ACT_METRICS]) == 2
+
+
 def test_observing_plans_nothing() -> None:
     agent, now = make(), column_of(random_rows(SPECS, 4, 1))
     _, carry, extras = act(agent, now, Mode.OBSERVE)
