@@ -49,6 +49,14 @@ def test_an_episode_of_300_tics_is_truncated_with_its_last_image() -> None:
     assert ends[over][0]["screen"].any()  # ViZDoom itself shows zeros
 
 
+def test_a_time_limit_counts_actions_not_tics() -> None:
+    with closing(make_env(BASIC.model_copy(update={"max_episode_steps": 20}))) as env:
+        assert max_episode_steps_of(env) == 20
+        env.reset(seed=0)
+        ends = [env.step(0)[2:4] for _ in range(20)]
+    assert ends == [(False, False)] * 19 + [(False, True)]
+
+
 def test_killing_the_monster_terminates() -> None:
     with closing(make_env(BASIC)) as env:
         for seed in range(40):

@@ -36,7 +36,7 @@ class Game(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         game: Any = env.unwrapped
-        self.steps_per_action = game.frame_skip
+        self.metadata = {**env.metadata, "render_fps": env.metadata["render_fps"] / game.frame_skip}
         self.observation_space = _with_short_texts(env.observation_space)
         self.action_space = _with_bounds(env.action_space)
         self._folder = tempfile.TemporaryDirectory(prefix="reverie-vizdoom-")
