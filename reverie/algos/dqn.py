@@ -40,7 +40,7 @@ from reverie.core.specs import Specs
 from reverie.core.traits import MirroredInNumpy
 from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update
 from reverie.functional.transition_batch import TransitionBatch, split
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.optim import Adam, FlatOptimizer, Loss, Result, evaluate, flatten
 from reverie.nets.q_heads import ScalarHead
@@ -103,7 +103,7 @@ class DQN(MirroredInNumpy, in_numpy=("q_values", "gradient_step", "loss", "next_
         self.backend = backend
         self.replay = make_replay(config.network, config.sequence)
         with seeded(rng):
-            self.online = place(QNetwork(config, specs), backend)
+            self.online = to_backend(QNetwork(config, specs), backend)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
         self.target_flat = flatten(list(self.target.parameters()))
         optimizer: type[FlatOptimizer] = registry.load("optimizer", config.optimizer.kind)

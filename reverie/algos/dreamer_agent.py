@@ -21,7 +21,7 @@ from reverie.core.types import NOTE, Array, Carry, Clock, Mode, Row, State, rand
 from reverie.models.latent import Decision, Latent, Policy
 from reverie.models.numpy_observer import NumpyObserver, runs_in_numpy
 from reverie.models.world_model import RSSMWorldModel
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.distributions import Distribution
 from reverie.nets.numpy.blocks import NumpyChain
 from reverie.nets.one_hot import Features
@@ -43,9 +43,9 @@ class DreamerAgent(RSSMPlanning):
         self.make_planner()  # refuses actions that it cannot plan
         with seeded(rng):
             model = registry.load("model", config.model.kind)(config.model, specs)
-            self.model: RSSMWorldModel = place(model, backend)
-            self.actor = place(LatentActor(config.actor, model.features, specs.action), backend)
-            self.critic = place(LatentCritic(config.critic, model.features), backend)
+            self.model: RSSMWorldModel = to_backend(model, backend)
+            self.actor = to_backend(LatentActor(config.actor, model.features, specs.action), backend)
+            self.critic = to_backend(LatentCritic(config.critic, model.features), backend)
         self.has_critic = True
         self.observer: NumpyObserver | None = None
         self.actor_layers: NumpyChain | None = None

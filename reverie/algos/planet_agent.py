@@ -16,7 +16,7 @@ from reverie.core.specs import Specs
 from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, random_array
 from reverie.models.latent import Latent
 from reverie.models.world_model import RSSMWorldModel
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.one_hot import Features
 from reverie.planners.acting import PLAN, plan_row
 from reverie.planners.model_returns import Outcome
@@ -33,7 +33,7 @@ class PlaNetAgent(RSSMPlanning):
         self.planner  # noqa: B018 - refuses actions that cannot be planned
         with seeded(rng):
             model = registry.load("model", config.model.kind)(config.model, specs)
-            self.model: RSSMWorldModel = place(model, backend)
+            self.model: RSSMWorldModel = to_backend(model, backend)
 
     @property
     def planner(self) -> Planner:

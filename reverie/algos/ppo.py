@@ -37,7 +37,7 @@ from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import gae
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
 from reverie.nets.optim import Adam, Loss, Result
@@ -118,7 +118,7 @@ class PPO(ActorCriticAgent, MirroredInNumpy, in_numpy=("loss", "minibatches", "g
                 config.network, specs, config.shared_trunk, config.orthogonal_init,
                 config.state_dependent_noise, config.initial_log_std,
             )  # fmt: skip
-        self.model = place(model, backend)
+        self.model = to_backend(model, backend)
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
         self.model.use_numpy_engine()
         self.numpy_engine: NumpyPPO | None = None

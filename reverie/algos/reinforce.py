@@ -26,7 +26,7 @@ from reverie.core.types import Array, Batch, Carry, Clock, Mode, Row, Update, is
 from reverie.data.rows import transitions
 from reverie.functional import losses
 from reverie.functional.returns import discounted_return
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.distributions import Distribution
 from reverie.nets.encoders import AutoNetwork
 from reverie.nets.heads import StateDependentHead
@@ -105,7 +105,7 @@ class Reinforce(ActorCriticAgent):
         with seeded(rng):
             settings = {"shared_trunk": config.shared_trunk, "initial_log_std": config.initial_log_std}
             model = make_actor_critic(config.network, specs, **settings)
-        self.model = place(model, backend)
+        self.model = to_backend(model, backend)
         self.optimizer = registry.load("optimizer", config.optimizer.kind)(config.optimizer, self.model.parameters())
         self.model.use_numpy_engine()
 

@@ -41,7 +41,7 @@ from reverie.core.specs import ObservationSpec, Specs
 from reverie.core.traits import MirroredInNumpy
 from reverie.core.types import Array, Batch, Carry, Clock, Inspection, Mode, Row, State, Update
 from reverie.functional.transition_batch import TransitionBatch, split
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.images import random_shift
 from reverie.nets.layers import Activation, Initialiser, Norm
 from reverie.nets.optim import Adam, FlatOptimizer, Loss, Result, evaluate, flatten
@@ -127,8 +127,8 @@ class SAC(MirroredInNumpy, in_numpy=("choose", "gradient_step", "critic_loss", "
         self.action_kind = make_actions(specs.action)
         self.replay = make_replay(config.network, config.sequence)
         with seeded(rng):
-            self.critics = place(Critics(config, specs, self.action_kind), backend)
-            self.actor = place(Actor(config, self.critics.encoder.width, self.action_kind), backend)
+            self.critics = to_backend(Critics(config, specs, self.action_kind), backend)
+            self.actor = to_backend(Actor(config, self.critics.encoder.width, self.action_kind), backend)
             self.temperature = registry.load("temperature", config.temperature.kind)(config.temperature, specs)
         self.temperature.to(backend.device)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)

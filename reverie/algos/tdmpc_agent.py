@@ -20,7 +20,7 @@ from reverie.core.types import Array, Carry, Clock, Mode, Row, State, observatio
 from reverie.functional.horizon import discount_of
 from reverie.models.latent_mlp import LatentMLP
 from reverie.models.told import TOLD
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.q_ensemble import QEnsemble
 from reverie.nets.twin_values import TwinValues
 from reverie.planners.acting import PLAN, Lookahead, plan_acting
@@ -60,7 +60,7 @@ class TDMPCAgent:
         self.specs = specs
         self.backend = backend
         with seeded(rng):
-            self.model, self.critics, self.policy = (place(part, backend) for part in self.make_networks())
+            self.model, self.critics, self.policy = (to_backend(part, backend) for part in self.make_networks())
         planner = registry.load("planner", config.planner.kind)(config.planner, specs.action)
         self.planner: Planner | None = planner if isinstance(planner, Planner) else None
 

@@ -1,4 +1,4 @@
-"""How networks get the run's backend: :func:`place` sets it once on each of their modules that needs it."""
+"""How networks get the run's backend: :func:`to_backend` sets it once on each of their modules that needs it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class BackendModule(nn.Module):
-    """A module that reads the backend. Until :func:`place` sets it, it is the default one."""
+    """A module that reads the backend. Until :func:`to_backend` sets it, it is the default one."""
 
     backend = Backend()
     matmul = Matmul()
 
 
-def place(module: Module, backend: Backend) -> Module:
+def to_backend(module: Module, backend: Backend) -> Module:
     """Move a network to the backend's device. It then computes as the backend says."""
     matmul = Matmul(backend.matmul, backend.precision)
     for part in module.modules():

@@ -17,7 +17,7 @@ from reverie.core.types import Clock
 from reverie.kernels import products
 from reverie.models import rssm
 from reverie.nets import matmul
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.layers import Linear
 from reverie.nets.matmul import Matmul
 from tests.unit.algos.batches import BOX
@@ -148,13 +148,13 @@ def test_runs_without_onednn_or_float32_use_torch(chosen: str, precision: str, c
     layer = Linear(16, 16)
     backend = Backend.from_settings(BackendConfig(device="cpu", matmul=chosen, precision=precision))
     assert backend.matmul == "torch"
-    place(layer, backend)(matrix(16, 16))
+    to_backend(layer, backend)(matrix(16, 16))
     assert not calls
 
 
 def test_meta_networks_use_torch(calls: list[Any]) -> None:
     with without_weights() as backend:
-        assert place(Linear(16, 16), backend)(torch.empty(16, 16)).device.type == "meta"
+        assert to_backend(Linear(16, 16), backend)(torch.empty(16, 16)).device.type == "meta"
     assert not calls
 
 

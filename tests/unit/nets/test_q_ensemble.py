@@ -10,7 +10,7 @@ from torch import Tensor
 
 from reverie.backend import Backend
 from reverie.core.rng import make_generator
-from reverie.nets.backend_module import place
+from reverie.nets.backend_module import to_backend
 from reverie.nets.q_ensemble import QEnsemble, sample_positions
 
 
@@ -37,7 +37,7 @@ def one_by_one(ensemble: QEnsemble, x: Tensor, member: int, dropped: Tensor | No
 
 @pytest.mark.parametrize("library", ["torch", "onednn"])
 def test_members_are_independent_networks(library: str) -> None:
-    ensemble = place(make(), Backend(matmul=library))
+    ensemble = to_backend(make(), Backend(matmul=library))
     x = torch.randn(6, 5)
     expected = torch.stack([one_by_one(ensemble, x, member) for member in range(3)])
     torch.testing.assert_close(ensemble(x), expected)
@@ -48,7 +48,7 @@ def test_members_are_independent_networks(library: str) -> None:
 
 @pytest.mark.parametrize("library", ["torch", "onednn"])
 def test_gradients_are_those_of_the_members(library: str) -> None:
-    ensemble = place(make(), Backend(matmul=library))
+    ensemble = to_backend(make(), Backend(matmul=library))
     x = torch.randn(6, 5, requires_grad=True)
     parameters = [x, *ensemble.parameters()]
     found = torch.autograd.grad(ensemble(x).sin().sum(), parameters)
