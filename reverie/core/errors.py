@@ -84,5 +84,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     if sentence := did_you_mean(name, known):
         return sentence
-    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
     return f"Known: {shown}." if shown else ""

@@ -209,6 +209,8 @@ def _name(groups: list[Group], shared: set[str]) -> None:
 def _add_differences(groups: list[Group]) -> None:
     """Add the fewest settings that distinguish the groups, then others while there is room."""
     rows = different_settings(groups)
+    rest = {key: row for key, row in rows.items() if key != "horizon_steps"}  # usually it follows from the phases
+    rows = rest if _num_kinds(rest, [*rest]) == _num_kinds(rows, [*rows]) else rows
     chosen: list[str] = []
     while len(chosen) < len(rows) and _num_kinds(rows, chosen) < len(groups):
         left = [key for key in rows if key not in chosen]

@@ -111,7 +111,7 @@ def _happened(group: Group, shapes: dict[str, Shape], kind: str) -> str:
         return "It failed before its end; run.log has the error."
     if kind == "unstable seeds":
         kinds = Counter(shape.kind for shape in shapes.values()).most_common()
-        return "Seeds differ: " + ", ".join(f"{number} {name}" for name, number in kinds) + "."
+        return "Seeds differ: " + ", ".join(f"{amount} {name}" for name, amount in kinds) + "."
     goal = group.runs[0].solved_at
     solved = [shape.end >= goal for shape in shapes.values() if shape.points] if goal is not None else []
     if kind == "learnt" and solved and all(solved):

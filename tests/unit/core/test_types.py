@@ -16,7 +16,7 @@ def test_nearest_lists_similar_words() -> None:
 
 def test_nearest_lists_all_words_when_none_is_similar() -> None:
     assert nearest("zzz", ["one", "two"]) == "Known: one, two."
-    assert nearest("zzz", [f"word{i:02}" for i in range(13)]).endswith("word11, ....")
+    assert nearest("zzz", [f"word{i:02}" for i in range(13)]).endswith("word11 and 1 more.")
     assert nearest("zzz", []) == ""
 
 

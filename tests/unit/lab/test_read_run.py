@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from reverie.config.yaml_text import dump_yaml, load_yaml
 from reverie.lab.config_facts import read_config_facts
 from reverie.lab.read_run import folder_size, is_run, read_run
+from reverie.report.groups import NOT_A_DIFFERENCE
 from reverie.store.labels import change_labels
 from reverie.store.lock import lock_run
 from tests.run_folders import write_lines, write_run
@@ -154,3 +156,17 @@ def test_the_hash_ignores_what_is_no_difference(tmp_path: Path) -> None:
     assert hash_of(plain) == hash_of(CONFIG.format(gamma=0.9, matmul="torch"))
     assert hash_of(plain) != hash_of(CONFIG.format(gamma=0.95, matmul="numpy"))
     assert hash_of(plain) != hash_of(plain.replace("threads: 1", "threads: 2"))
+
+
+@pytest.mark.parametrize("key", [*NOT_A_DIFFERENCE, "algorithm.gamma"])
+def test_the_hash_and_comparisons_ignore_the_same_settings(key: str, tmp_path: Path) -> None:
+    def hash_with(value: str) -> str:
+        tree = load_yaml(CONFIG.format(gamma=0.9, matmul="numpy"), "config.yaml")
+        *sections, name = (key + "x" * key.endswith(".")).split(".")
+        place = tree
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+        return read_config_facts(config(tmp_path, dump_yaml(tree))).hash
+
+    assert (hash_with("one") == hash_with("other")) == (key != "algorithm.gamma")

@@ -52,6 +52,24 @@ def test_what_tells_groups_apart_is_in_their_labels_also_if_much_else_differs(tm
     assert labels == {f"ppo d={d} a={a} b={a} and 1 more" for d, a in ((1, 1), (2, 2), (3, 2))}
 
 
+def test_the_horizon_is_in_a_label_only_if_nothing_else_differs(tmp_path: Path) -> None:
+    def labels(*runs: tuple[int, float]) -> list[str]:
+        folder = tmp_path / str(len(list(tmp_path.glob("*"))))
+        for number, (evaluations, clip) in enumerate(runs):  # a hundred env steps each
+            run = write_run(folder, str(number), scores=range(evaluations), settings={"clip": clip})
+            (run / "sources.json").unlink()
+        return sorted(group.label for group in compare([gather(run) for run in sorted(folder.iterdir())]).groups)
+
+    assert labels((2, 0.1), (3, 0.2)) == ["ppo clip=0.1", "ppo clip=0.2"]
+    assert labels((2, 0.1), (3, 0.1)) == ["ppo horizon_steps=200", "ppo horizon_steps=300"]
+    assert labels((2, 0.1), (3, 0.1), (3, 0.2))[0] == "ppo clip=0.1 horizon_steps=200"
+
+
+def test_a_class_of_the_users_own_is_called_by_its_name(tmp_path: Path) -> None:
+    runs = [gather(write_run(tmp_path, kind, settings={"kind": kind})) for kind in ("mine.Agent", "__main__.PPO2")]
+    assert sorted(group.label for group in compare(runs).groups) == ["Agent", "PPO2"]
+
+
 def test_labels_are_never_equal(tmp_path: Path) -> None:
     runs = [gather(write_run(tmp_path, str(n), settings={"mode": mode})) for n, mode in enumerate((1, "1"))]
     assert sorted(group.label for group in compare(runs).groups) == ["ppo mode=1 (1)", "ppo mode=1 (2)"]
