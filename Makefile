@@ -31,7 +31,7 @@ test: $(TESTABLE) browser  ## run all tests; coverage below 90 %, or 80 % of a m
 
 test-envs: $(ENVS)/.installed $(PYGAME)/.installed  ## run the tests of all suites, in two environments of their own
 	SUITE_STEPS=1000 $(ENVS)/bin/python -m pytest -n 2 tests/suites tests/unit/envs tests/e2e/test_presets.py
-	SUITE_STEPS=1000 $(PYGAME)/bin/python -m pytest tests/suites -k "pusht or craftax or gymnax"
+	SUITE_STEPS=1000 $(PYGAME)/bin/python -m pytest tests/suites -k pusht
 
 # All suites whose packages can live together: some gigabytes. Declarations say what is installed without dependencies.
 $(ENVS)/.installed: pyproject.toml constraints.txt .ci/suite_extras.py

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from reverie.envs.suites import SUITES
 
-SEPARATE = ("pusht", "craftax", "gymnax")
+SEPARATE = ("pusht",)
 """Extras that need pygame."""
-ALSO = ("atari-objects", "envpool", "minari", "tensorboard", "video", "wandb")
+ALSO = ("atari-objects", "envpool", "jax", "minari", "tensorboard", "video", "wandb")
 """Extras of no suite that tests of envs use."""
 ALSO_BARE = ("ocatari==2.2.1",)
 """Packages of no suite that are installed without their dependencies."""

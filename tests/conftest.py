@@ -38,6 +38,7 @@ EXTRAS = {
     "box2d": "Box2D",
     "brax": "brax",
     "bsuite": "bsuite",
+    "craftax": "craftax",
     "crafter": "crafter",
     "dmc": "dm_control",
     "envpool": "envpool",

@@ -20,7 +20,7 @@ THREADS_VARIABLE = "REVERIE_JAX_THREADS"
 """Threads of JAX on the CPU, also in processes that this one starts. 1 if it is not set."""
 _OF_THE_POOL = "NPROC"
 """Where XLA looks for the size of its thread pool."""
-_COMPILE_SECONDS = 0.5
+_COMPILE_SECONDS = 0.05
 """Programs that compile faster than this are not kept."""
 
 
