@@ -14,7 +14,7 @@ from reverie.lab.filters import PATTERN, Filter, parse_filters
 from reverie.lab.frames import RunList
 from reverie.lab.read_run import is_run, read_run
 from reverie.lab.run_index import indexed_runs
-from reverie.store.run_folder import DEFAULT_RUNS_DIR, find_run
+from reverie.store.run_folder import DEFAULT_RUNS_DIR, find_run, no_runs
 from reverie.store.run_summary import RunSummary
 
 
@@ -81,6 +81,8 @@ def _named(runs: Sequence[RunSummary], name: str, runs_dir: Path) -> list[RunSum
             found += [read_run(folder) for folder in map(Path, sorted(glob.glob(name))) if is_run(folder)]
     else:
         found = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
+    if not found and not runs:
+        raise no_runs(runs_dir)
     if not found:
         raise RunError(f"No run in '{runs_dir}' matches '{name}'.", nearest(name, [run.name for run in runs]))
     return found

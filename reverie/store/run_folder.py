@@ -140,8 +140,7 @@ def find_run(name: str, runs_dir: Path | None = None) -> Path:
         return Path(name)
     runs = list_runs(runs_dir)
     if not runs:
-        fix = f"Start one: reverie train CartPole-v1:ppo{runs_dir_option(runs_dir)}"
-        raise RunError(f"There are no runs in '{runs_dir}'.", fix)
+        raise no_runs(runs_dir)
     if name == "@last":
         return _highest(runs, lambda run: run.manifest().get("created"), "No run has a readable manifest.json.").path
     if name == "@best" or name.startswith("@best:"):
@@ -153,6 +152,11 @@ def find_run(name: str, runs_dir: Path | None = None) -> Path:
         names = ", ".join(run.name for run in matches[:8])
         raise RunError(f"'{name}' matches several runs: {names}.", "Type more letters of the name.")
     raise RunError(f"There is no run '{name}' in '{runs_dir}'.", nearest(name, [run.name for run in runs]))
+
+
+def no_runs(runs_dir: Path) -> RunError:
+    fix = f"Start one: reverie train CartPole-v1:ppo{runs_dir_option(runs_dir)}"
+    return RunError(f"There are no runs in '{runs_dir}'.", fix)
 
 
 def _find_best(runs: list[RunFolder], env: str) -> RunFolder:
