@@ -5,6 +5,7 @@ With u = 1 + exp(x), tanh(softplus(x)) is 1 - 2 / (u^2 + 1): one exponential ins
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,11 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _EPSILON = 1e-5
+LOG2_E = math.log2(math.e)
+"""exp(x) is 2 ** (x * LOG2_E). On Zen 5, torch's exp2 took a quarter of the time of its exp, which is MKL's."""
 
 
 def mish_(x: Tensor) -> Tensor:
     """Mish in place, without gradient."""
-    u = x.exp().add_(1)
+    u = (x * LOG2_E).exp2_().add_(1)
     return x.addcdiv_(x, u.mul_(u).add_(1), value=-2)
 
 
@@ -43,7 +46,7 @@ class _NormedMish(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         normed, _, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, _EPSILON)
         y = torch.addcmul(shift, normed, scale)
-        u = y.exp().add_(1)
+        u = (y * LOG2_E).exp2_().add_(1)
         rest = u.square().add_(1).reciprocal_().mul_(2)  # 1 - tanh(softplus(y))
         sigmoid = u.reciprocal_().neg_().add_(1)
         slope = (2 - rest).mul_(rest).mul_(sigmoid).mul_(y).add_(1).sub_(rest)

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reverie.algos.tdmpc2 import TDMPC2
+from reverie.algos.tdmpc_batch import make_batch
+from reverie.backend import DEFAULT
 from reverie.core.rng import make_generator
 from reverie.core.specs import Specs
 from reverie.core.types import ACT_METRICS, Clock, Mode, Row
@@ -136,7 +138,7 @@ def test_the_joint_objective_is_that_of_the_slow_form(episodic: bool) -> None:
         torch.testing.assert_close(own, wanted, rtol=2e-3, atol=1e-6)
 
 
-def test_the_policy_objective_is_that_of_the_slow_form() -> None:
+def test_the_policy_objective_is_that_of_the_slow_form(monkeypatch: pytest.MonkeyPatch) -> None:
     agent, rows = make(dropout=0.0), make_rows()
     objective = agent.make_objective(rows, make_generator("update"))
     with torch.no_grad():
@@ -161,7 +163,11 @@ def test_the_policy_objective_is_that_of_the_slow_form() -> None:
     means = [torch.stack(each).mean(0) for each in steps]
     expected = sum(0.5**t * -(q / scale + 1e-4 * entropy) for t, (q, entropy) in enumerate(means)) / (HORIZON + 1)
     weights = list(agent.policy.parameters())
+    scaled: list[Tensor] = []
+    update_scale = agent.return_scale.update
+    monkeypatch.setattr(agent.return_scale, "update", lambda values: [scaled.append(values), update_scale(values)])
     found = agent.policy_loss(latents, objective.batch, objective.noise)
+    np.testing.assert_allclose(scaled[0].detach(), first, rtol=1e-4)  # the scale is that of the first step
     assert float(found.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-4)
     assert float(found.metrics["return_scale"]) == pytest.approx(scale)
     for own, wanted in zip(
@@ -303,6 +309,45 @@ def test_collecting_adds_the_plans_noise_and_evaluating_does_not() -> None:
     np.testing.assert_array_equal(collected, again)
     warm, _, _ = act(agent, now, Mode.EVALUATE, carry=carry)
     assert not np.array_equal(warm, evaluated), "the plan of the last row is where the next one starts"
+
+
+def test_what_follows_an_invalid_transition_does_not_count() -> None:
+    """The window goes on into the next episode."""
+    rows = random_rows(SPECS, 1, HORIZON + 1)
+    rows["truncated"][0, 1] = rows["is_first"][0, 2] = True
+    assert make_batch(rows, DEFAULT).weight[:, 0].tolist() == [1, 0, 0]
+
+
+def test_the_policy_proposes_by_acting_in_the_model() -> None:
+    agent = make()
+    latent = torch.from_numpy(make_generator("latent").random((1, 16), dtype=np.float32))
+    with torch.inference_mode():
+        found = agent.propose(latent, make_generator("noise"))
+        noise = agent.noise(make_generator("noise"), 3, 4)
+        z, expected = latent.expand(4, -1), []
+        for t in range(3):
+            expected.append(agent.policy(z).rsample(noise[t]))
+            z = agent.model.next(z, expected[-1])
+    assert found is not None
+    torch.testing.assert_close(found[:, 0], torch.stack(expected))
+
+
+def test_collecting_adds_noise_of_the_first_steps_deviation(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, now = make(), column_of(random_rows(SPECS, 4, 1))
+    planner: Any = agent.planner
+    plan = planner.plan
+
+    def certain(*arguments: Any) -> Any:
+        """The plan, certain of its first step alone."""
+        found = plan(*arguments)
+        std = torch.ones_like(found.proposal.std)
+        std[0] = 0
+        return found._replace(proposal=found.proposal._replace(std=std))
+
+    monkeypatch.setattr(planner, "plan", certain)
+    collected, _, _ = act(agent, now, Mode.COLLECT)
+    evaluated, _, _ = act(agent, now, Mode.EVALUATE)
+    np.testing.assert_array_equal(collected, evaluated)
 
 
 def test_only_envs_that_act_are_planned_for() -> None:

@@ -17,6 +17,7 @@ from reverie.core.types import Clock
 from reverie.planners.cem import CEM
 from reverie.planners.mppi import MPPI
 from reverie.planners.planner import Plan, Planner, PlanNoise
+from reverie.planners.proposals import Proposal
 from tests.unit.algos.batches import BOX, DISCRETE, MULTI_DISCRETE
 
 ONE_VALUE = ActionSpec("continuous", (1,), "float32", low=(-1.0,), high=(1.0,))
@@ -68,6 +69,27 @@ def test_mppi_draws_its_action_by_the_weights() -> None:
     noise = torch.as_tensor(make_generator("choice").random((4000, 2), dtype=np.float32))
     chosen = planner.choose(None, elites, weights, noise)  # type: ignore[arg-type]
     assert (chosen > 0).float().mean().item() == pytest.approx(0.8, abs=0.02)
+
+
+def test_mppi_draws_by_the_weights_also_among_three() -> None:
+    """Noise of the wrong sign would draw 0.72, 0.26 and 0.02, and the same among two."""
+    planner = make(MPPI, ONE_VALUE)
+    wanted, count = torch.tensor([0.7, 0.25, 0.05]), 40_000
+    elites = torch.tensor([0.0, 1.0, 2.0]).view(1, 1, 3, 1).expand(1, count, 3, 1)
+    noise = torch.from_numpy(make_generator("choice").random((count, 3), dtype=np.float32))
+    drawn = planner.choose(Proposal(elites[:, :, 0], elites[:, :, 0]), elites, wanted.expand(count, 3), noise)
+    shares = [float((drawn == index).float().mean()) for index in range(3)]
+    assert shares == pytest.approx(wanted.tolist(), abs=0.01)
+
+
+def test_gains_are_against_sequences_drawn_first_not_those_of_the_policy() -> None:
+    planner = make(MPPI, ONE_VALUE, **{**TINY, "samples": 6, "policy_samples": 3, "elites": 1})
+    noise = PlanNoise(torch.tensor([-0.5, -0.4, -0.3]).view(1, 1, 1, 3, 1) / 2, torch.full((1, 1), 0.5))
+    own = torch.tensor([0.7, 0.8, 0.9]).view(1, 1, 3, 1)
+    found = planner.plan(lambda actions, _: actions[0, :, :, 0], torch.zeros(1, 1, 1), noise, Clock(), own)
+    assert found.gain.item() == pytest.approx(0.9 + 0.4)
+    assert found.policy_gain is not None
+    assert found.policy_gain.item() == pytest.approx(0.8 + 0.4)
 
 
 def test_momentum_keeps_a_part_of_the_mean() -> None:
