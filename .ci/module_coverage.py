@@ -13,9 +13,7 @@ from typing import Any
 
 from reverie.envs.suites import SUITES
 
-JAX_MODULES = {
-    "reverie/envs/jax_env.py", "reverie/envs/jax_task.py", "reverie/envs/jax_vector.py", "reverie/envs/jax_setup.py",
-}  # fmt: skip
+JAX_MODULES = {f"reverie/envs/jax_{name}.py" for name in ("env", "mujoco", "setup", "task", "vector")}
 
 
 def modules_below(report: dict[str, Any], floor: float) -> dict[str, float]:

@@ -53,6 +53,7 @@ EXTRAS = {
     "mujoco": "mujoco",
     "onnx": "onnxruntime",
     "pandas": "pyarrow",
+    "playground": "mujoco_playground",
     "procgen": "procgen",
     "pusht": "gym_pusht",
     "retro": "stable_retro",

@@ -18,16 +18,15 @@ import numpy as np
 from gymnasium import spaces
 
 from reverie.core.errors import ConfigError, nearest
-from reverie.core.types import Array
 from reverie.envs import gl
-from reverie.envs.jax_env import JaxEnv, JaxEnvState
+from reverie.envs.jax_env import JaxEnvState
+from reverie.envs.jax_mujoco import MujocoJaxEnv
 from reverie.envs.jax_setup import start_jax, untouched_import
 from reverie.envs.jax_task import Arrival, JaxTask, Moment
 from reverie.envs.suite import Suite
 
 _PREFIX = "brax/"
 _EPISODE_STEPS = 1000
-_FRAME_SIZE = (240, 320)
 _WARNINGS = ("Accessing `", "Brax System, pip", "JAXopt is no longer maintained")
 """Beginnings of warnings that every env of Brax gives: about its age, and that of a package it uses."""
 NAMES = (
@@ -36,31 +35,17 @@ NAMES = (
 )  # fmt: skip
 
 
-class BraxEnv(JaxEnv):
+class BraxEnv(MujocoJaxEnv):
     """One env of Brax."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - Gymnasium's own form
 
     def __init__(self, name: str, render_mode: str | None = None, **settings: Any) -> None:
         super().__init__(_make_task(name, json.dumps(settings, sort_keys=True)), render_mode)
-        self._renderer: Any = None
 
-    def draw(self, state: Any) -> Array:
-        import mujoco
+    def model(self) -> Any:
+        return self.task.source.sys.mj_model
 
-        model, body = self.task.source.sys.mj_model, state.pipeline_state
-        if self._renderer is None:
-            self._renderer, self._data = mujoco.Renderer(model, *_FRAME_SIZE), mujoco.MjData(model)
-        self._data.qpos, self._data.qvel = np.asarray(body.q), np.asarray(body.qd)
-        mujoco.mj_forward(model, self._data)
-        self._renderer.update_scene(self._data)
-        frame: Array = self._renderer.render()
-        return frame
-
-    def close(self) -> None:
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
+    def pose(self, state: Any) -> tuple[Any, Any]:
+        return state.pipeline_state.q, state.pipeline_state.qd
 
 
 @cache
