@@ -30,8 +30,8 @@ from reverie.envs.suite_table import renew, suite_table
 from reverie.envs.suites import SUITES, find_suite, register_suites
 from reverie.envs.vector import allocate_rows, row_layout
 
-NOT_SHOWN = ("bandits", "craftax", "gymnax", "playground")
-"""Suites without frames, and those that compile for minutes before the first frame."""
+NOT_SHOWN = ("bandits", "gymnax", "playground")
+"""Suites without frames, and those without a picture yet."""
 
 
 class Walk(gym.Env[Array, int]):
