@@ -56,6 +56,9 @@ TASKS = {
     ),
     "dmc/cartpole_swingup, pixels": Task("dmc/cartpole_swingup:dreamer", 500, 100_000, True, official="615 (342-819)"),
     "Pendulum-v1, TD-MPC2 size1m": Task("Pendulum-v1:tdmpc2", -200, 10_000),
+    "dmc/cartpole_swingup, states, TD-MPC2 size1m": Task("dmc/cartpole_swingup:tdmpc2", 750, 60_000),
+    "dmc/cartpole_swingup, states, TD-MPC": Task("dmc/cartpole_swingup:tdmpc", 700, 100_000, seeds=1),
+    "dmc/cartpole_swingup, states, PlaNet": Task("dmc/cartpole_swingup:planet", 650, 100_000, seeds=1),
 }
 
 
