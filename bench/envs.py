@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from bench.speed import ROOT, one_thread
 
@@ -153,10 +154,19 @@ Side = tuple[Callable[[], object], list[int], Callable[[], object]]
 
 def raw_side(task: Task, folder: str) -> Side:
     env = task.raw(task.num_envs)
-    env.action_space.seed(0)
-    actions = itertools.cycle([env.action_space.sample() for _ in range(ACTIONS)])
+    actions = itertools.cycle(_batches(env, task.num_envs))
     env.reset()
     return lambda: env.step(next(actions)), [worker.pid for worker in getattr(env, "processes", [])], env.close
+
+
+def _batches(env: Any, num_envs: int) -> list[Any]:
+    """Random actions of all envs. EnvPool's action space is that of one env."""
+    space = env.action_space
+    space.seed(0)
+    if not hasattr(env, "all_env_ids"):
+        return [space.sample() for _ in range(ACTIONS)]
+    kind = env.spec.action_array_spec["action"].dtype
+    return [np.array([space.sample() for _ in range(num_envs)], kind) for _ in range(ACTIONS)]
 
 
 def bare_side(task: Task, folder: str) -> Side:

@@ -37,6 +37,8 @@ class BatchVector:
         self.specs = make_specs(config)
         self._limit = self.specs.max_episode_steps
         self._layout = row_layout(self.specs, ())
+        self._columns = [(key, spec.dtype, spec.shape) for key, spec in self.specs.observations.items()]
+        self._is_plain = list(self.specs.observations) == ["obs"]
         self._origin = (seed, stream)
         self._opened = 0
         """How often the backend was opened: a resume opens it again, with other seeds."""
@@ -62,7 +64,7 @@ class BatchVector:
         """All envs are due for a reset that the backend does not do by itself."""
         self._pending, self._forced = np.ones(self.num_envs, bool), np.ones(self.num_envs, bool)
         self._lost = np.zeros(self.num_envs, bool)
-        self._needs_care = True
+        self._needs_care = self._some_begin = True
         self._elapsed = np.zeros(self.num_envs, np.int64)
         self._last: Row = {}
 
@@ -91,6 +93,7 @@ class BatchVector:
         chosen = np.ones(self.num_envs, bool) if active is None else active
         begun, lost = self._forced & chosen & ~self._lost, self._lost & chosen
         moved = chosen & ~begun & ~lost
+        self._some_begin = True
         rows = allocate_rows(self._layout, self.num_envs)
         blank_rows(rows, np.ones(self.num_envs, bool))
         if moved.any():
@@ -103,6 +106,7 @@ class BatchVector:
         if lost.any():
             self._put(rows, lost, {key: array[lost] for key, array in self._last.items()})
             self._lost &= ~lost
+        self._needs_care = True
         self._finish(rows, chosen)
         return rows
 
@@ -115,13 +119,14 @@ class BatchVector:
         observation, reward, terminated, truncated = results
         if self._task.observe is not None:
             observation = self._task.observe(observation)
-        leaves, count = find_leaves(observation, self.specs), len(reward)
+        leaves = {"obs": observation} if self._is_plain else find_leaves(observation, self.specs)
+        count = len(reward)
         rows = {
-            key: np.ascontiguousarray(leaves[key], spec.dtype).reshape(count, *spec.shape)
-            for key, spec in self.specs.observations.items()
+            key: np.ascontiguousarray(leaves[key], dtype).reshape(count, *shape) for key, dtype, shape in self._columns
         }
         rewards = np.array(reward, np.float32)
-        rewards[is_first] = 0
+        if self._some_begin:
+            rewards[is_first] = 0
         if self._map_rewards is not None:
             rewards = np.asarray(self._map_rewards(rewards), np.float32)
         rows |= {"reward": rewards, "is_first": is_first.copy()}
@@ -129,15 +134,20 @@ class BatchVector:
 
     def _finish(self, rows: Row, chosen: Array | None = None) -> None:
         """Count steps, truncate at the time limit, and note what the next call has to do."""
-        self._elapsed = np.where(rows["is_first"], 0, self._elapsed + 1)
+        self._elapsed += 1
+        if self._some_begin:
+            self._elapsed[rows["is_first"]] = 0
         over = is_last(rows)
-        if self._limit is not None:
+        if self._limit is not None and self._elapsed.max() >= self._limit:
             at_limit = self._elapsed >= self._limit
             rows["truncated"] |= at_limit
             self._forced |= at_limit & ~over
             over |= at_limit
+            self._needs_care = True
         self._pending = over if chosen is None else np.where(chosen, over, self._pending)
-        self._needs_care = bool(self._forced.any() or self._lost.any())
+        self._some_begin = bool(self._pending.any())
+        if self._needs_care:
+            self._needs_care = bool(self._forced.any() or self._lost.any())
 
     def state(self) -> State:
         """Not the envs: which of them are due for a reset, and how often the backend was opened."""
