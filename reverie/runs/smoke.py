@@ -48,8 +48,8 @@ def _missing(env: str) -> str:
     return "" if suite is None or suite.is_installed else suite.install_hint
 
 
-def train_briefly(spec: str, steps: int) -> tuple[str, str]:
-    """The problem (empty if there was none), and what the run did."""
+def train_briefly(spec: str, steps: int, timeout: float | None = TIMEOUT_SECONDS) -> tuple[str, str]:
+    """The problem (empty if there was none), and what the run did. ``timeout`` in seconds."""
     try:
         words = brief_settings(spec, steps)
     except ConfigError as error:
@@ -59,10 +59,10 @@ def train_briefly(spec: str, steps: int) -> tuple[str, str]:
         try:
             done = subprocess.run(
                 [*command, "--runs-dir", runs_dir, "--json"], capture_output=True, text=True, errors="replace",
-                timeout=TIMEOUT_SECONDS,
+                timeout=timeout,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return f"not finished after {TIMEOUT_SECONDS} seconds", ""
+            return f"not finished after {timeout} seconds", ""
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["nothing was printed"]
         start = next((index for index, line in enumerate(lines) if line.startswith("Error:")), len(lines) - 1)

@@ -51,5 +51,5 @@ def test_a_short_training(suite: Suite) -> None:
     env = TRAINED.get(suite.name, suite.example)
     assert find_env_preset(env) is not None
     names = variant_names(env)
-    problem, detail = train_briefly(f"{env}:{'ppo' if 'ppo' in names else names[0]}", steps=100)
+    problem, detail = train_briefly(f"{env}:{'ppo' if 'ppo' in names else names[0]}", steps=100, timeout=None)
     assert problem == "", detail
