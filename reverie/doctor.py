@@ -31,6 +31,7 @@ EXTRAS = {
     **{suite.extra: (next(iter(suite.packages)), suite.title) for suite in SUITES if suite.extra},
     "atari-objects": ("ocatari", "env.obs=objects in Atari games"),
     "envpool": ("envpool", "env.vector=envpool"),
+    "jax": ("jax", "envs of your own in JAX"),
     "minari": ("minari", "datasets of Minari"),
     "onnx": ("onnxruntime", "reverie export --format onnx"),
     "pandas": ("pyarrow", "reverie export --format parquet"),

@@ -24,7 +24,8 @@ from tests.unit.algos.batches import (
     column_of,
     random_rows,
 )
-from tests.unit.algos.test_dreamer import SMALL
+from tests.unit.algos.test_dreamer import SMALL as SMALL_DREAMER
+from tests.unit.algos.test_planet import SMALL as SMALL_PLANET
 
 ACTIONS = {
     "discrete": DISCRETE, "box": BOX, "unbounded": UNBOUNDED, "multi_discrete": MULTI_DISCRETE,
@@ -61,7 +62,7 @@ def test_an_algorithm_acts_with_what_it_declares(kind: str, action: str) -> None
         assert [other for other in advised if refusal(other, ACTIONS[action])] == []
         return
     algorithm = registry.load("algorithm", kind)
-    config = algorithm.Config.model_validate(SMALL if kind == "dreamer" else {})
+    config = algorithm.Config.model_validate({"dreamer": SMALL_DREAMER, "planet": SMALL_PLANET}.get(kind, {}))
     specs = Specs(INDEX if kind == "qlearning" else VECTOR, ACTIONS[action])
     agent = algorithm(config, specs, make_generator("weights"))
     now = {**column_of(random_rows(specs, 2, 1)), "previous_action": specs.action.zeros(2)}
