@@ -95,6 +95,15 @@ def test_suites_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch:
         assert module_coverage.main(str(path), "80") == code
 
 
+def test_modules_of_missing_packages_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "coverage.json"
+    path.write_text(json.dumps({"files": {"reverie/some.py": {"summary": {"percent_covered": 30}}}}))
+    for package, code in (("no_such_package", 0), ("numpy", 1)):
+        monkeypatch.setattr(module_coverage, "NEEDED", {"reverie/some.py": package})
+        assert module_coverage.main(str(path), "80") == code
+    assert all((Path(__file__).parents[2] / name).exists() for name in load_check("module_coverage").NEEDED)
+
+
 def test_a_report_without_modules_fails(tmp_path: Path) -> None:
     path = tmp_path / "coverage.json"
     path.write_text('{"files": {}}')
